@@ -17,7 +17,7 @@ from nnef_grad.interop.khronos import (
     to_nnef,
     to_nnef_tools,
 )
-from nnef_grad.interop.onnx_files import to_onnx
+from nnef_grad.interop.onnx_writing import to_onnx
 
 __all__ = [
     "Model",

@@ -6,7 +6,7 @@ Graphs are read through their text, so that they are checked like any document.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import nnef
@@ -23,7 +23,7 @@ from nnef_grad.base.source import Source
 from nnef_grad.emit.arguments import thaw
 from nnef_grad.frontends.values import DTYPES, LARGEST
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
-from nnef_grad.language.library import Library, with_fragments
+from nnef_grad.language.library import with_fragments
 from nnef_grad.language.parser import parse_fragments
 from nnef_grad.model import loads
 
@@ -67,9 +67,10 @@ def from_nnef(graph: nnef.Graph, *, fragments: str = "") -> Model:
     text = f"version 1.0;\n{extensions}{fragments}\n{body}"
     flat = loads(text, name=f"<{graph.name}>", quant=quant or None)
     data: dict[str, Any] = {
-        str(op.attribs["label"]): graph.tensors[op.outputs["output"]].data
+        str(op.attribs["label"]): graph.tensors[name].data
         for op in graph.operations
         if op.name == "variable"
+        for name in op.outputs.values()
     }
     there = {k: v for k, v in data.items() if v is not None and np.size(v) > 0}
     return Model(flat, there)
@@ -105,14 +106,13 @@ def _operation(operation: Operation, names: Names) -> Any:
 def _identifiers(
     declared: Iterable[Any], values: Iterable[Operand], names: Names
 ) -> Any:
+    def identifier(value: Operand) -> Any:
+        if isinstance(value, tuple):
+            return [*map(identifier, value)]
+        return nnef.Identifier(names[value]) if isinstance(value, Tensor) else value
+
     pairs = zip(declared, values, strict=True)
-    return OrderedDict((p.name, _identifier(value, names)) for p, value in pairs)
-
-
-def _identifier(value: Operand, names: Names) -> Any:
-    if isinstance(value, tuple):
-        return [_identifier(item, names) for item in value]
-    return nnef.Identifier(names[value]) if isinstance(value, Tensor) else value
+    return OrderedDict((p.name, identifier(value)) for p, value in pairs)
 
 
 # ---- nnef_tools.model.Graph ----
@@ -137,7 +137,7 @@ def from_nnef_tools(graph: ToolsGraph, *, fragments: str = "") -> Model:
         for t in graph.tensors
         if t.name is not None
     }
-    operations = [_from_tools(op, library) for op in graph.operations]
+    operations = [_from_tools(op) for op in graph.operations]
     names = [[t.name for t in side] for side in (graph.inputs, graph.outputs)]
     made = nnef.Graph(graph.name or "net", found, operations, *names)
     return from_nnef(made, fragments=fragments)
@@ -154,25 +154,22 @@ def to_nnef_tools(graph: Graph, data: Data | None = None) -> Any:
     return made
 
 
-def _from_tools(operation: Any, library: Library) -> Any:
-    """The operation with the names of its parameters."""
-    definition = library[operation.type]
+def _from_tools(operation: Any) -> Any:
     attributes = dict(operation.attribs)
     dtype = attributes.pop("dtype", None)
     return nnef.Operation(
         operation.type,
         OrderedDict(attributes),
-        _parameters(definition.operands, operation.inputs),
-        _parameters(definition.results, operation.outputs),
+        _in_order(operation.inputs),
+        _in_order(operation.outputs),
         DTYPES[np.dtype(dtype).kind] if dtype is not None else None,
     )
 
 
-def _parameters(declared: Sequence[Any], values: Any) -> OrderedDict[str, Any]:
-    """Tensors by parameter; anything but a tuple is one. The last may be left out."""
+def _in_order(values: Any) -> OrderedDict[str, Any]:
+    """Tensors, of which only the order matters; anything but a tuple is one."""
     items = values if isinstance(values, tuple) else [list(values)]
-    pairs = zip(declared[: len(items)], items, strict=True)
-    return OrderedDict((p.name, _reference(value)) for p, value in pairs)
+    return OrderedDict((str(i), _reference(value)) for i, value in enumerate(items))
 
 
 def _reference(value: Any) -> Any:
@@ -209,7 +206,6 @@ def _with_data(graph: Graph, data: Data) -> Iterator[tuple[str, Tensor, Array | 
 
 
 def _quantization_of(graph: Graph, name: str) -> dict[str, Any]:
-    """The quantization info of a tensor in the form of the Khronos tools."""
     entry = graph.quantization.get(name)
     return {"op-name": entry.operation.name, **entry.attributes} if entry else {}
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -102,13 +103,13 @@ class Nodes:
             if x in self._outside and x not in given:
                 name, shape = self._outside[x]
                 whole = self.constant(shape, np.int64, "shape")
-                self._add("Reshape", [self._names[x], whole], [name], {})
+                self.add("Reshape", [self._names[x], whole], [name])
 
     def _enter(self, x: Tensor) -> None:
         """Gives a tensor of the file the shape that it is computed with."""
         if x in self._outside:
             whole = self.extents(x.shape)
-            self._add("Reshape", [self._outside[x][0], whole], [self._names[x]], {})
+            self.add("Reshape", [self._outside[x][0], whole], [self._names[x]])
 
     def declared(self, x: Tensor) -> Any:
         """An input or an output, as the file has it."""
@@ -158,6 +159,27 @@ class Nodes:
         self._root.constants.append(numpy_helper.from_array(value, name))
         return name
 
+    def model(self, graph: Graph, metadata: Mapping[str, Mapping[str, str]]) -> Any:
+        """The model, without the arrays; `metadata` say what tensors are to each other."""
+        ends = [[*map(self.declared, side)] for side in (graph.inputs, graph.outputs)]
+        notes = "\n".join(graph.notes)
+        body = helper.make_graph(
+            self.made, graph.name, *ends, self.constants, doc_string=notes
+        )
+        versions = [helper.make_opsetid("", OPSET)]
+        version = helper.find_min_ir_version_for(versions)
+        about = {"producer_name": "nnef-grad", "ir_version": version}
+        model = helper.make_model(body, opset_imports=versions, **about)
+        called = self.called
+        texts = {
+            f"nnef_grad.{kind}": json.dumps(
+                {called.get(x, x): called.get(y, y) for x, y in related.items()}
+            )
+            for kind, related in metadata.items()
+        }
+        helper.set_model_props(model, texts)
+        return model
+
     # ---- Operands ----
 
     def operand(self, value: Operand, dtype: str, rank: int | None = None) -> str:
@@ -181,7 +203,7 @@ class Nodes:
         array: Array = np.array(value, dtype)
         key, root = (dtype, array.shape, array.tobytes()), self._root
         if key not in root._known:
-            root._known[key] = self._keep(root._supply.fresh(hint), array)
+            root._known[key] = self._keep(root.fresh(hint), array)
         return root._known[key]
 
     # ---- Extents ----
@@ -195,10 +217,8 @@ class Nodes:
         }
         missing = [name for name in symbols(graph) if name not in found]
         if missing:
-            message = (
-                f"the symbol '{missing[0]}' is not the extent of an axis of an input"
-            )
-            raise UnsupportedError(f"{message} in '{graph.name}'", remedy="symbol")
+            what = f"the symbol '{missing[0]}' is not the extent of an axis of an input"
+            raise UnsupportedError(f"{what} in '{graph.name}'", remedy="symbol")
         return found
 
     def extents(self, extents: Sequence[Dimension], hint: str = "shape") -> str:
@@ -207,14 +227,10 @@ class Nodes:
         if not has_symbols(whole):
             return self.constant(list(whole), np.int64, hint)
         if whole not in root._known:
-            groups = groupby(whole, key=has_symbols)
-            pieces = [
-                piece
-                for is_open, group in groups
-                for piece in (
-                    map(root._extent, group) if is_open else [root.extents([*group])]
-                )
-            ]
+            pieces: list[str] = []
+            for is_open, group in groupby(whole, key=has_symbols):
+                own = [*group]
+                pieces += map(root._extent, own) if is_open else [root.extents(own)]
             if len(pieces) > 1:
                 pieces = [root.node("Concat", pieces, hint, axis=0)]
             (root._known[whole],) = pieces
@@ -224,17 +240,14 @@ class Nodes:
         """A list of one extent: a sum of products of symbols."""
         assert isinstance(extent, Extent)
         if extent not in self._known:
-            terms = [
-                self._chain(
-                    "Mul", [*map(self._symbol, names), *self._factor(factor, names)]
-                )
-                for names, factor in extent.terms.items()
-            ]
+            terms = []
+            for names, factor in extent.terms.items():
+                factors = [*map(self._symbol, names)]
+                if factor != 1 or not names:
+                    factors.append(self.extents([factor], "factor"))
+                terms.append(self._chain("Mul", factors))
             self._known[extent] = self._chain("Add", terms)
         return self._known[extent]
-
-    def _factor(self, factor: int, names: Sequence[str]) -> list[str]:
-        return [self.extents([factor], "factor")] if factor != 1 or not names else []
 
     def _chain(self, kind: str, names: Sequence[str]) -> str:
         total, *others = names
@@ -245,9 +258,8 @@ class Nodes:
     def _symbol(self, name: str) -> str:
         if name not in self._known:
             source, axis = self._symbols[name]
-            self._known[name] = self.node(
-                "Shape", [source], f"extent_{name}", start=axis, end=axis + 1
-            )
+            part = {"start": axis, "end": axis + 1}
+            self._known[name] = self.node("Shape", [source], f"extent_{name}", **part)
         return self._known[name]
 
     # ---- Nodes ----
@@ -255,42 +267,34 @@ class Nodes:
     def node(
         self, kind: str, inputs: Sequence[str], hint: str = "", **attributes: Any
     ) -> str:
-        """Adds a node, and gives the name of its result; without a hint, it is that of
-        the operation.
+        """Adds a node, and gives the name of its result. Without a hint, it has the results
+        of the operation.
         """
-        if hint:
-            name = self._root._supply.fresh(hint)
-        else:
-            assert self._operation is not None
-            name = self._names[self._operation.outputs[0]]
-        self._add(kind, inputs, [name], attributes)
-        return name
+        names = [self.fresh(hint)] if hint else self.results
+        self.add(kind, inputs, names, **attributes)
+        return names[0]
 
-    def nodes(self, kind: str, inputs: Sequence[str], **attributes: Any) -> None:
-        """Adds a node with all results of the operation."""
+    def fresh(self, hint: str) -> str:
+        """A new name."""
+        return self._root._supply.fresh(hint)
+
+    @property
+    def results(self) -> list[str]:
+        """The names of the results of the operation."""
         assert self._operation is not None
-        names = [self._names[tensor] for tensor in self._operation.outputs]
-        self._add(kind, inputs, names, attributes)
+        return [self._names[tensor] for tensor in self._operation.outputs]
 
-    def second(
-        self, kind: str, inputs: Sequence[str], hint: str, **attributes: Any
-    ) -> None:
-        """Adds a node whose second result is that of the operation."""
-        assert self._operation is not None
-        name = self._names[self._operation.outputs[0]]
-        self._add(kind, inputs, [self._root._supply.fresh(hint), name], attributes)
-
-    def _add(
+    def add(
         self,
         kind: str,
         inputs: Sequence[str],
         outputs: Sequence[str],
-        attributes: dict[str, Any],
+        **attributes: Any,
     ) -> None:
+        """Adds a node with these results."""
+        comment = self._comment()
         self.made.append(
-            helper.make_node(
-                kind, inputs, outputs, outputs[0], self._comment(), **attributes
-            )
+            helper.make_node(kind, inputs, outputs, outputs[0], comment, **attributes)
         )
 
     def _comment(self) -> str:
@@ -309,7 +313,7 @@ class Nodes:
         """The body of a Scan. What it sees whole, it reads where it is; a part has no
         axis along which it is scanned, or collected.
         """
-        fresh, graph = self._root._supply.fresh, loop.body
+        fresh, graph = self.fresh, loop.body
         inner = Nodes(graph, {}, InFile(), around=self)
         inner._names = {x: fresh(name) for x, name in graph.names.items()}
         whole = zip(loop.full, operands, strict=False)
@@ -318,7 +322,7 @@ class Nodes:
         for x, way in zip(loop.parts, loop.scanned, strict=True):
             name = fresh("part")
             axes = self.constant([way.axis], np.int64, "axes")
-            inner._add("Unsqueeze", [name, axes], [inner._names[x]], {})
+            inner.add("Unsqueeze", [name, axes], [inner._names[x]])
             declared.append(_without_axis(name, x, way.axis))
         inner.add_all(graph)
         results = [inner.declared(x) for x in loop.next_values]

@@ -4,7 +4,7 @@ ONNX's operators, or a few.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -12,12 +12,13 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 from onnx.helper import np_dtype_to_tensor_dtype
 
+from nnef_grad.frontends.onnx.operations import elementwise
 from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.graph.loops import SCAN, loop_of
 from nnef_grad.interop.onnx_nodes import TYPES, Nodes, writer
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.parts import slice_positions
-from nnef_grad.ops.windows import Windows, is_reverse, windows_of
+from nnef_grad.ops.windows import AxisWindows, is_reverse, windows_of
 
 
 def _dtype(value: Operand) -> str:
@@ -26,30 +27,36 @@ def _dtype(value: Operand) -> str:
     return {bool: "logical", int: "integer"}.get(type(value), "scalar")
 
 
+def _own(nodes: Nodes, x: Operand) -> str:
+    return nodes.operand(x, _dtype(x))
+
+
 def _first(nodes: Nodes, op: Operation) -> str:
-    return nodes.operand(op.operands[0], _dtype(op.operands[0]))
+    return _own(nodes, op.operands[0])
+
+
+def _scalars(nodes: Nodes, *operands: Operand) -> list[str]:
+    return [nodes.operand(x, "scalar") for x in operands]
 
 
 # ---- Element by element ----
 
-_SAME = {
-    "copy": "Identity", "neg": "Neg", "exp": "Exp", "log": "Log", "sin": "Sin",
-    "cos": "Cos", "tan": "Tan", "sinh": "Sinh", "cosh": "Cosh", "tanh": "Tanh",
-    "asin": "Asin", "acos": "Acos", "atan": "Atan", "asinh": "Asinh", "acosh": "Acosh",
-    "atanh": "Atanh", "abs": "Abs", "sign": "Sign", "not": "Not", "floor": "Floor",
-    "ceil": "Ceil", "sqrt": "Sqrt", "rcp": "Reciprocal", "relu": "Relu",
-    "sigmoid": "Sigmoid", "softplus": "Softplus", "tract_core_erf": "Erf",
-}  # fmt: skip
+_UNARY = {
+    **{name: kind for kind, name in elementwise.UNARY.items()},
+    "copy": "Identity",
+    "tract_core_erf": "Erf",
+}
 _BINARY = {
-    "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "pow": "Pow", "min": "Min",
-    "max": "Max", "lt": "Less", "gt": "Greater", "le": "LessOrEqual",
-    "ge": "GreaterOrEqual", "eq": "Equal", "and": "And", "or": "Or", "prelu": "PRelu",
-}  # fmt: skip
+    **{name: kind for kind, name in elementwise.BINARY.items()},
+    "max": "Max",
+    "min": "Min",
+    "pow": "Pow",
+}
 
 
-@writer(*_SAME)
+@writer(*_UNARY)
 def _unary(nodes: Nodes, op: Operation) -> None:
-    nodes.node(_SAME[op.name], [_first(nodes, op)])
+    nodes.node(_UNARY[op.name], [_first(nodes, op)])
 
 
 @writer(*_BINARY)
@@ -74,7 +81,7 @@ def _aligned(nodes: Nodes, op: Operation, values: Sequence[Operand]) -> list[str
 
 @writer("clamp")
 def _clip(nodes: Nodes, op: Operation) -> None:
-    nodes.node("Clip", [nodes.operand(x, "scalar") for x in op.operands])
+    nodes.node("Clip", _scalars(nodes, *op.operands))
 
 
 @writer("sqr")
@@ -82,34 +89,30 @@ def _square(nodes: Nodes, op: Operation) -> None:
     nodes.node("Mul", [_first(nodes, op)] * 2)
 
 
-# Operators of one operand, and their attributes by those of the operation.
-_ATTRIBUTES = {
-    "leaky_relu": ("LeakyRelu", {"alpha": "alpha"}),
-    "elu": ("Elu", {"alpha": "alpha"}),
-    "selu": ("Selu", {"alpha": "alpha", "gamma": "lambda"}),
-    "transpose": ("Transpose", {"perm": "axes"}),
-}
+def _axis(settings: Mapping[str, Any], **others: Any) -> dict[str, Any]:
+    (axis,) = settings["axes"]
+    return {"axis": axis, **others}
+
+
+# Operators of one operand, and their attributes from those of the operation.
+_ATTRIBUTES: dict[str, tuple[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
+    "argmax_reduce": ("ArgMax", lambda own: _axis(own, keepdims=1)),
+    "argmin_reduce": ("ArgMin", lambda own: _axis(own, keepdims=1)),
+    "elu": ("Elu", lambda own: {"alpha": own["alpha"]}),
+    "leaky_relu": ("LeakyRelu", lambda own: {"alpha": own["alpha"]}),
+    "local_response_normalization": ("LRN", lambda own: {
+        "size": own["size"][1], **{n: own[n] for n in ("alpha", "beta", "bias")}
+    }),
+    "selu": ("Selu", lambda own: {"alpha": own["alpha"], "gamma": own["lambda"]}),
+    "softmax": ("Softmax", _axis),
+    "transpose": ("Transpose", lambda own: {"perm": own["axes"]}),
+}  # fmt: skip
 
 
 @writer(*_ATTRIBUTES)
 def _with_attributes(nodes: Nodes, op: Operation) -> None:
-    kind, names = _ATTRIBUTES[op.name]
-    attributes: dict[str, Any] = {name: op.settings[own] for name, own in names.items()}
-    nodes.node(kind, [_first(nodes, op)], **attributes)
-
-
-# Operators along one axis, and their other attributes.
-_ALONG: dict[str, tuple[str, dict[str, Any]]] = {
-    "softmax": ("Softmax", {}),
-    "argmax_reduce": ("ArgMax", {"keepdims": 1}),
-    "argmin_reduce": ("ArgMin", {"keepdims": 1}),
-}
-
-
-@writer(*_ALONG)
-def _along(nodes: Nodes, op: Operation) -> None:
-    (axis,), (kind, others) = op.attributes["axes"], _ALONG[op.name]
-    nodes.node(kind, [_first(nodes, op)], axis=axis, **others)
+    kind, attributes = _ATTRIBUTES[op.name]
+    nodes.node(kind, [_first(nodes, op)], **attributes(op.settings))
 
 
 # Operators with an operand that is a list of integers: the attribute, and others.
@@ -154,22 +157,15 @@ def _cast(nodes: Nodes, op: Operation) -> None:
 def _batch_normalization(nodes: Nodes, op: Operation) -> None:
     x, mean, variance, offset, scale = op.operands
     found = [_by_channel(nodes, value) for value in (scale, offset, mean, variance)]
-    epsilon = op.attributes["epsilon"]
-    operands = [nodes.operand(x, "scalar"), *found]
-    nodes.node("BatchNormalization", operands, epsilon=epsilon)
+    operands = [*_scalars(nodes, x), *found]
+    nodes.node("BatchNormalization", operands, epsilon=op.attributes["epsilon"])
 
 
 def _by_channel(nodes: Nodes, value: Operand) -> str:
     """[1, C] as [C]."""
-    name = nodes.operand(value, "scalar")
+    (name,) = _scalars(nodes, value)
     whole = nodes.extents([-1], "shape")
     return nodes.node("Reshape", [name, whole], hint=f"{name}_by_channel")
-
-
-@writer("local_response_normalization")
-def _local_response(nodes: Nodes, op: Operation) -> None:
-    found: dict[str, Any] = {n: op.settings[n] for n in ("alpha", "beta", "bias")}
-    nodes.node("LRN", [_first(nodes, op)], size=op.attributes["size"][1], **found)
 
 
 # ---- Products ----
@@ -177,12 +173,14 @@ def _local_response(nodes: Nodes, op: Operation) -> None:
 
 @writer("matmul")
 def _matmul(nodes: Nodes, op: Operation) -> None:
-    operands = [nodes.operand(x, "scalar") for x in op.operands]
-    turned = [op.attributes["transposeA"], op.attributes["transposeB"]]
-    if any(turned):
-        nodes.node("Gemm", operands, transA=int(turned[0]), transB=int(turned[1]))
+    left, right = _scalars(nodes, *op.operands)
+    turned: dict[str, Any] = {
+        f"trans{side}": int(op.settings[f"transpose{side}"]) for side in "AB"
+    }
+    if any(turned.values()):
+        nodes.node("Gemm", [left, right], **turned)
     else:
-        nodes.node("MatMul", [operands[0], _one_matrix(nodes, op, operands[1])])
+        nodes.node("MatMul", [left, _one_matrix(nodes, op, right)])
 
 
 def _one_matrix(nodes: Nodes, op: Operation, name: str) -> str:
@@ -198,55 +196,51 @@ def _one_matrix(nodes: Nodes, op: Operation, name: str) -> str:
 
 @writer("linear")
 def _linear(nodes: Nodes, op: Operation) -> None:
-    x, weights, bias = op.operands
-    operands = [nodes.operand(x, "scalar"), nodes.operand(weights, "scalar")]
-    if bias != 0.0:
-        operands.append(nodes.operand(bias, "scalar"))
-    nodes.node("Gemm", operands, transB=1)
+    *operands, bias = op.operands
+    given = [*operands, bias] if bias != 0.0 else operands
+    nodes.node("Gemm", _scalars(nodes, *given), transB=1)
 
 
 @writer("conv", "deconv")
 def _convolution(nodes: Nodes, op: Operation) -> None:
-    x, weights, bias = op.operands
-    operands = [nodes.operand(x, "scalar"), nodes.operand(weights, "scalar")]
+    *given, bias = op.operands
+    operands = _scalars(nodes, *given)
     if bias != 0.0:
         operands.append(_by_channel(nodes, bias))
-    windows = windows_of(op)
-    settings = {**_sliding(windows), "group": groups_of(op)}
+    axes = windows_of(op).axes
+    settings = {**_sliding(axes), "group": groups_of(op)}
     if is_reverse(op):
-        further = [a.up - (a.end - a.padding[1]) for a in windows.axes]
+        further = [a.up - (a.end - a.padding[1]) for a in axes]
         nodes.node("ConvTranspose", operands, output_padding=further, **settings)
     else:
         nodes.node("Conv", operands, **settings)
 
 
-def _sliding(windows: Windows) -> dict[str, Any]:
-    """How windows slide, in ONNX's words."""
-    before, after = zip(*windows.padding, strict=True)
+def _sliding(axes: Sequence[AxisWindows]) -> dict[str, Any]:
+    before, after = zip(*(axis.padding for axis in axes), strict=True)
     return {
-        "kernel_shape": windows.size,
+        "kernel_shape": [axis.size for axis in axes],
         "pads": [*before, *after],
-        "strides": windows.stride,
-        "dilations": windows.dilation,
+        "strides": [axis.stride for axis in axes],
+        "dilations": [axis.dilation for axis in axes],
     }
 
 
-@writer("max_pool", "avg_pool")
+@writer("argmax_pool", "avg_pool", "max_pool")
 def _pool(nodes: Nodes, op: Operation) -> None:
-    settings = _sliding(_inner(windows_of(op)))
-    if op.name == "max_pool":
-        nodes.node("MaxPool", [_first(nodes, op)], **settings)
-        return
-    is_counted = int(op.attributes["border"] == "constant")
-    kind = "AveragePool"
-    nodes.node(kind, [_first(nodes, op)], count_include_pad=is_counted, **settings)
-
-
-@writer("argmax_pool")
-def _argmax_pool(nodes: Nodes, op: Operation) -> None:
-    """The index that ONNX has: of the element in the whole tensor."""
-    settings = _sliding(_inner(windows_of(op)))
-    nodes.second("MaxPool", [_first(nodes, op)], "largest", **settings)
+    """The index is the one that ONNX has: of the element in the whole tensor."""
+    # Not along batch and channels.
+    operands, settings = [_first(nodes, op)], _sliding(windows_of(op).axes[2:])
+    if op.name == "argmax_pool":
+        nodes.add(
+            "MaxPool", operands, [nodes.fresh("largest"), *nodes.results], **settings
+        )
+    elif op.name == "max_pool":
+        nodes.node("MaxPool", operands, **settings)
+    else:
+        is_counted = int(op.attributes["border"] == "constant")
+        kind = "AveragePool"
+        nodes.node(kind, operands, count_include_pad=is_counted, **settings)
 
 
 @writer("sample")
@@ -270,21 +264,7 @@ def _desample(nodes: Nodes, op: Operation) -> None:
 
 
 def _flat(nodes: Nodes, x: Tensor) -> str:
-    return nodes.node(
-        "Reshape", [nodes.operand(x, x.dtype), nodes.extents([-1])], "flat"
-    )
-
-
-def _inner(windows: Windows) -> Windows:
-    """Windows without the axes of batch and channels, along which they do not slide."""
-    return Windows(
-        windows.up[2:],
-        windows.down[2:],
-        windows.size[2:],
-        windows.padding[2:],
-        windows.stride[2:],
-        windows.dilation[2:],
-    )
+    return nodes.node("Reshape", [_own(nodes, x), nodes.extents([-1])], "flat")
 
 
 # ---- Shapes ----
@@ -302,7 +282,7 @@ def _concat(nodes: Nodes, op: Operation) -> None:
 def _split(nodes: Nodes, op: Operation) -> None:
     axis = op.attributes["axis"]
     sizes = nodes.extents([t.shape[axis] for t in op.outputs], "sizes")
-    nodes.nodes("Split", [_first(nodes, op), sizes], axis=axis)
+    nodes.node("Split", [_first(nodes, op), sizes], axis=axis)
 
 
 @writer("slice")
@@ -313,14 +293,10 @@ def _slice(nodes: Nodes, op: Operation) -> None:
     taken = slice_positions(x.shape, *fields)
     # Before the first element there is no place that would not count from the last.
     stops = [p.stop if p.stop >= 0 else -(2**31) for p in taken.values()]
-    rows = {
-        "starts": [p.start for p in taken.values()],
-        "ends": stops,
-        "axes": [*taken],
-        "steps": [p.step for p in taken.values()],
-    }
+    starts, steps = ([getattr(p, n) for p in taken.values()] for n in ("start", "step"))
+    rows = {"starts": starts, "ends": stops, "axes": [*taken], "steps": steps}
     named = [nodes.extents(items, hint) for hint, items in rows.items()]
-    nodes.node("Slice", [nodes.operand(x, x.dtype), *named])
+    nodes.node("Slice", [_own(nodes, x), *named])
 
 
 @writer("pad")
@@ -338,7 +314,7 @@ def _pad(nodes: Nodes, op: Operation) -> None:
 @writer("gather")
 def _gather(nodes: Nodes, op: Operation) -> None:
     x, indices = op.operands
-    operands = [nodes.operand(x, _dtype(x)), nodes.operand(indices, "integer")]
+    operands = [_own(nodes, x), nodes.operand(indices, "integer")]
     nodes.node("Gather", operands, axis=op.attributes["axis"])
 
 
@@ -347,15 +323,12 @@ def _upsample(nodes: Nodes, op: Operation) -> None:
     scales = [1.0, 1.0, *map(float, op.attributes["factor"])]
     named = nodes.constant(scales, np.float32, "scales")
     methods = {"symmetric": "half_pixel", "aligned": "align_corners"}
-    is_linear = op.name == "multilinear_upsample"
-    method = methods.get(op.attributes["method"], "asymmetric") if is_linear else ""
-    nodes.node(
-        "Resize",
-        [_first(nodes, op), "", named],
-        mode="linear" if is_linear else "nearest",
-        coordinate_transformation_mode=method or "asymmetric",
-        **({} if is_linear else {"nearest_mode": "floor"}),
-    )
+    how = {"mode": "nearest", "nearest_mode": "floor"}
+    if op.name == "multilinear_upsample":
+        how = {"mode": "linear"}
+    method = methods.get(str(op.attributes.get("method")), "asymmetric")
+    operands = [_first(nodes, op), "", named]
+    nodes.node("Resize", operands, coordinate_transformation_mode=method, **how)
 
 
 # ---- Operations beyond the standard ----
@@ -369,7 +342,7 @@ def _triangle(nodes: Nodes, op: Operation) -> None:
 
 @writer("tract_core_scatter_nd")
 def _scatter(nodes: Nodes, op: Operation) -> None:
-    x, indices, updates = [nodes.operand(x, _dtype(x)) for x in op.operands]
+    x, indices, updates = [_own(nodes, x) for x in op.operands]
     if _dtype(op.operands[1]) != "integer":
         indices = nodes.node("Cast", [indices], "indices", to=TensorProto.INT64)
     reduction = op.settings["reduction"]
@@ -383,9 +356,9 @@ def _loop(nodes: Nodes, op: Operation) -> None:
     read = op.inputs[len(loop.full) :]
     inputs, outputs = loop.scanned, [one.way for one in loop.collected]
     # A list without elements has no type: what has none is left out.
-    nodes.nodes(
+    nodes.node(
         "Scan",
-        [nodes.operand(x, x.dtype) for x in read],
+        [_own(nodes, x) for x in read],
         body=nodes.body(loop, op.inputs),
         num_scan_inputs=len(inputs),
         scan_input_axes=[way.axis for way in inputs],

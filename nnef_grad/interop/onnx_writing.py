@@ -1,24 +1,60 @@
-"""Writing a graph to an ONNX file."""
+"""Graphs to ONNX files."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from onnx import helper
-
+from nnef_grad.autodiff.backward import Backward
 from nnef_grad.base.errors import UsageError
+from nnef_grad.base.public import public
+from nnef_grad.frontends.onnx.entry import require_onnx
 from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.graph.ir import Graph
-from nnef_grad.interop import onnx_operators as _operators  # noqa: F401
 from nnef_grad.interop.khronos import Data
-from nnef_grad.interop.onnx_nodes import OPSET, Nodes
-from nnef_grad.interop.onnx_storage import store
 from nnef_grad.model import declared_variables
 from nnef_grad.storage.files import PathLike, refuse_existing, writing
 from nnef_grad.targets import lower
+
+
+@public
+def to_onnx(
+    graph: Graph | Backward,
+    path: PathLike,
+    data: Data | None = None,
+    *,
+    overwrite: bool = False,
+    in_file: InFile | None = None,
+) -> None:
+    """Writes a graph to an ONNX file, lowered for ONNX Runtime. Writing is atomic.
+
+    Symbols become named dimensions, loops become Scan. Data beyond 2 GB are in a second
+    file, whose name ends in `.onnx.data`. The metadata of a backward graph,
+    `nnef_grad.gradients` and `nnef_grad.seeds`, name the gradient of each tensor and
+    the seed of each output. The doc string of a node names the operation that it
+    differentiates.
+
+    Needs the package `onnx`.
+
+    Args:
+        graph: the graph, or a backward graph.
+        path: the file.
+        data: the data of its variables, by label.
+        overwrite: whether to replace an existing file.
+        in_file: the names and shapes in an original file, from `from_onnx`, to use for
+            inputs, outputs, initializers and gradients.
+
+    Raises:
+        UnsupportedError: ONNX does not have an operation.
+        UsageError: the data of a variable are missing or do not fit, or the file exists
+            and must not be replaced.
+    """
+    found: dict[str, Any] = {}
+    if isinstance(graph, Backward):
+        found = {"gradients": graph.gradients, "seeds": graph.seeds}
+        graph = graph.graph
+    write(graph, path, data or {}, overwrite=overwrite, in_file=in_file, **found)
 
 
 def write(
@@ -31,7 +67,7 @@ def write(
     in_file: InFile | None = None,
     **metadata: Mapping[str, str],
 ) -> None:
-    """Writes a graph, lowered for ONNX Runtime; see `onnx_files.to_onnx`.
+    """Writes a graph, lowered for ONNX Runtime; see `to_onnx`.
 
     Args:
         graph: the graph.
@@ -42,6 +78,11 @@ def write(
         in_file: how tensors appear in the file that they are from.
         metadata: what tensors are to each other, by their names.
     """
+    require_onnx()
+    from nnef_grad.interop import onnx_operators as _operators  # noqa: F401
+    from nnef_grad.interop.onnx_nodes import Nodes
+    from nnef_grad.interop.onnx_storage import store
+
     place = Path(path)
     with writing(path):
         refuse_existing(place, overwrite=overwrite)
@@ -52,12 +93,7 @@ def write(
     nodes = Nodes(lowered.graph, arrays, appearance)
     for name, value in (defaults or {}).items():
         nodes.put(lowered.graph.tensors[name], value, f"the input '{name}'")
-    store(
-        _model_of(lowered.graph, nodes, metadata),
-        nodes.arrays,
-        place,
-        overwrite,
-    )
+    store(nodes.model(lowered.graph, metadata), nodes.arrays, place, overwrite)
 
 
 def _with_gradients(known: InFile, metadata: Mapping[str, Mapping[str, str]]) -> InFile:
@@ -78,32 +114,3 @@ def _refuse_missing(graph: Graph, data: Data) -> None:
     if missing:
         message = f"there are no data for the variables with the labels {missing}"
         raise UsageError(message)
-
-
-def _model_of(
-    graph: Graph, nodes: Nodes, metadata: Mapping[str, Mapping[str, str]]
-) -> Any:
-    names = nodes.called
-    body = helper.make_graph(
-        nodes.made,
-        graph.name,
-        [nodes.declared(x) for x in graph.inputs],
-        [nodes.declared(x) for x in graph.outputs],
-        nodes.constants,
-        doc_string="\n".join(graph.notes),
-    )
-    versions = [helper.make_opsetid("", OPSET)]
-    model = helper.make_model(
-        body,
-        producer_name="nnef-grad",
-        opset_imports=versions,
-        ir_version=helper.find_min_ir_version_for(versions),
-    )
-    texts = {
-        f"nnef_grad.{kind}": json.dumps(
-            {names.get(x, x): names.get(y, y) for x, y in related.items()}
-        )
-        for kind, related in metadata.items()
-    }
-    helper.set_model_props(model, texts)
-    return model

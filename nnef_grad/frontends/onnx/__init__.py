@@ -4,9 +4,7 @@ entry.py         the call that users make
 model.py         what it returns
 storage.py       files, an array at a time
 graph.py         a file to a graph: its inputs, its initializers, its results
-reading.py       the nodes of a graph, each by its function
-node.py          the view of a node that these functions get
-model_values.py  the variables that they make
+reading.py       its nodes, each by its function, and the view of a node that these get
 evaluation.py    nodes whose operands are all known, computed by onnx
 idioms.py        chains of nodes that stand for one operation
 parameters.py    warnings about initializers that are no single parameter

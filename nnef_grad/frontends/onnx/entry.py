@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
-from nnef_grad.frontends.onnx.model import Model, Shapes, Wanted
+from nnef_grad.frontends.onnx.model import Model
 from nnef_grad.storage.files import PathLike, reading
 
 
@@ -18,7 +18,7 @@ from nnef_grad.storage.files import PathLike, reading
 def from_onnx(
     path: PathLike,
     *,
-    input_shapes: Shapes | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
     batch: int | None = None,
     symbols: Mapping[str, int] | None = None,
 ) -> Model:
@@ -45,8 +45,8 @@ def from_onnx(
     from nnef_grad.frontends.onnx import graph
 
     model, value = _load(path)
-    wanted = Wanted(input_shapes or {}, batch, symbols or {})
-    return graph.read(model, value, wanted, os.fspath(path))
+    wanted = input_shapes or {}, batch, symbols or {}
+    return graph.read(model, value, os.fspath(path), *wanted)
 
 
 def require_onnx() -> None:
@@ -67,11 +67,7 @@ def _load(path: PathLike) -> Any:
             raise
         except Exception as error:
             # Protocol buffers and external weights have errors of their own.
-            message = f"'{name}' cannot be read as an ONNX file"
-            raise UsageError(f"{message}: {reason(error)}") from None
-
-
-def reason(error: Exception) -> str:
-    """The message of an exception, on one line."""
-    lines = (line.strip() for line in str(error).splitlines())
-    return "; ".join(filter(None, lines)) or type(error).__name__
+            lines = (line.strip() for line in str(error).splitlines())
+            reason = "; ".join(filter(None, lines)) or type(error).__name__
+            message = f"'{name}' cannot be read as an ONNX file: {reason}"
+            raise UsageError(message) from None

@@ -1,4 +1,4 @@
-"""Nodes whose operands are all known, computed by onnx on a model of this node alone.
+"""Nodes whose operands are all known, computed by onnx on a function of this node alone.
 Networks repeat their layers: an evaluator serves all nodes that are alike.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.reference
-from onnx.helper import get_attribute_value, make_graph, make_model
+from onnx.helper import get_attribute_value, make_function
 
 from nnef_grad.frontends.values import Array
 
@@ -37,23 +37,19 @@ def evaluate(node: Any, operands: list[Array | None], opsets: Any) -> list[Array
     alone.name = ""
     for side, letter in ((alone.input, "x"), (alone.output, "y")):
         side[:] = [f"{letter}{i}" if name else "" for i, name in enumerate(side)]
-    inputs, outputs = (
-        [onnx.ValueInfoProto(name=name) for name in side if name]
-        for side in (alone.input, alone.output)
-    )
-    graph = make_graph([alone], "node", inputs, outputs)
-    model = make_model(graph, opset_imports=opsets)
-    evaluator = _evaluator(model.SerializeToString())
+    sides = ([name for name in side if name] for side in (alone.input, alone.output))
+    function = make_function("", "node", *sides, [alone], opsets)
+    evaluator = _evaluator(function.SerializeToString())
     fed = {f"x{i}": x for i, x in enumerate(operands) if x is not None}
     # The logarithm of zero is what the model wants, if it asks for it.
     with np.errstate(all="ignore"):
-        found = iter(evaluator.run(None, fed))
+        found = iter(evaluator.run(None, fed, attributes={}))
     return [np.asarray(next(found)) if name else None for name in alone.output]  # type: ignore[misc]
 
 
 @lru_cache(_CACHED)
-def _evaluator(model: bytes) -> Any:
-    return onnx.reference.ReferenceEvaluator(onnx.ModelProto.FromString(model))
+def _evaluator(function: bytes) -> Any:
+    return onnx.reference.ReferenceEvaluator(onnx.FunctionProto.FromString(function))
 
 
 def _gather_elements(node: Any, operands: list[Any]) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -14,13 +14,14 @@ from onnx.shape_inference import infer_shapes
 from nnef_grad.base.errors import UnsupportedError, UsageError, suggestion
 from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.conversion import declare_as_read
+from nnef_grad.frontends.onnx import operations as _operations  # noqa: F401
 from nnef_grad.frontends.onnx.idioms import with_idioms
-from nnef_grad.frontends.onnx.model import Array, InFile, Model, Wanted
-from nnef_grad.frontends.onnx.node import OPERATIONS, WITH_GRAPHS
+from nnef_grad.frontends.onnx.model import InFile, Model
 from nnef_grad.frontends.onnx.operations.elementwise import DATA_TYPES
 from nnef_grad.frontends.onnx.parameters import warnings
-from nnef_grad.frontends.onnx.reading import NodeReading
+from nnef_grad.frontends.onnx.reading import OPERATIONS, ModelReading
 from nnef_grad.frontends.reading import Later, valid_name
+from nnef_grad.frontends.values import Array
 from nnef_grad.graph.extents import symbol
 from nnef_grad.graph.ir import Graph, Shape, Tensor
 from nnef_grad.graph.names import NameSupply
@@ -28,20 +29,29 @@ from nnef_grad.graph.passes import put_inputs_first
 from nnef_grad.ops.traits import LAYERS
 
 # The domains of standard ONNX operations.
-DOMAINS = ("", "ai.onnx")
+_DOMAINS = ("", "ai.onnx")
 
 # What reads a vector of channels as a row.
 _OF_ROWS = LAYERS | {"batch_normalization"}
 
 
-def read(model: Any, value: Callable[[Any], Array], wanted: Wanted, name: str) -> Model:
+def read(
+    model: Any,
+    value: Callable[[Any], Array],
+    name: str,
+    shapes: Mapping[str, Sequence[int]],
+    batch: int | None,
+    symbols: Mapping[str, int],
+) -> Model:
     """The graph of a model, which may be changed.
 
     Args:
         model: the model.
         value: gives the value of an initializer.
-        wanted: what the extents are that it leaves open.
         name: what messages call it.
+        shapes: whole shapes of inputs, by name.
+        batch: the first extent of all inputs, if it is given.
+        symbols: numbers of symbols, by name.
 
     Raises:
         UsageError: it is empty, or extents do not fit.
@@ -50,8 +60,18 @@ def read(model: Any, value: Callable[[Any], Array], wanted: Wanted, name: str) -
     if not model.graph.node or not model.opset_import:
         raise UsageError(f"'{name}' is not an ONNX file: it has no graph")
     model = _expanded(model)
-    _refuse_operations(model.graph, name)
-    return _ModelGraph(model, value, wanted, name).model()
+    graph = model.graph
+    _refuse_operations(graph, name)
+    (version,) = (o.version for o in model.opset_import if o.domain in _DOMAINS)
+    # What onnx has inferred is not so for other shapes.
+    is_other = shapes or batch is not None or symbols
+    infos = () if is_other else (*graph.value_info, *graph.output)
+    inferred = {v.name: s for v in infos if (s := _shape(v.type)) is not None}
+    reading = ModelReading(name, model.opset_import, version, inferred)
+    stored = {i.name for i in graph.initializer}
+    inputs = [v for v in graph.input if v.name not in stored]
+    extents = _input_shapes(inputs, shapes, batch, symbols)
+    return _model(reading, graph, value, inputs, extents)
 
 
 def _expanded(model: Any) -> Any:
@@ -60,7 +80,7 @@ def _expanded(model: Any) -> Any:
     """
     if model.functions:
         model = inline_local_functions(model)
-    kinds = {n.op_type for n in _nodes(model.graph) if n.domain in DOMAINS}
+    kinds = {n.op_type for n in _nodes(model.graph) if n.domain in _DOMAINS}
     for kind in sorted(kinds - _KNOWN):
         # Without its definition, or types that this depends on, it is refused later.
         with suppress(RuntimeError, TypeError):
@@ -71,7 +91,7 @@ def _expanded(model: Any) -> Any:
     return model
 
 
-_KNOWN = OPERATIONS.keys() | WITH_GRAPHS.keys() | {"Constant"}
+_KNOWN = OPERATIONS.keys() | {"Constant"}
 
 
 # ---- What cannot be read ----
@@ -79,7 +99,7 @@ _KNOWN = OPERATIONS.keys() | WITH_GRAPHS.keys() | {"Constant"}
 
 def _refuse_operations(graph: Any, name: str) -> None:
     found = list(_nodes(graph))
-    foreign = {n.domain: n.op_type for n in found if n.domain not in DOMAINS}
+    foreign = {n.domain: n.op_type for n in found if n.domain not in _DOMAINS}
     if foreign:
         named = ", ".join(f"'{domain}.{kind}'" for domain, kind in foreign.items())
         message = f"'{name}' has operations that are not standard ONNX: {named}"
@@ -92,7 +112,6 @@ def _refuse_operations(graph: Any, name: str) -> None:
 
 
 def _nodes(graph: Any) -> Iterator[Any]:
-    """The nodes of a graph, and of the graphs in it."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -103,109 +122,85 @@ def _nodes(graph: Any) -> Iterator[Any]:
 # ---- The graph ----
 
 
-class _ModelGraph:
-    """A model, and what is made of it."""
+def _model(
+    reading: ModelReading,
+    graph: Any,
+    value: Callable[[Any], Array],
+    inputs: Sequence[Any],
+    shapes: Mapping[str, Shape],
+) -> Model:
+    found = warnings(graph, value)
+    known: dict[str, Any] = {
+        i.name: _value(reading, i, value) for i in graph.initializer
+    }
+    fed = {v.name: _input(reading, v, shapes[v.name]) for v in inputs}
+    nodes = with_idioms(list(graph.node), _numbers(graph, value))
+    for field, kept in ((graph.node, nodes), (graph.initializer, [])):
+        del field[:]
+        field.extend(kept)
+    reading.read = {name for node in _nodes(graph) for name in node.input}
+    names = [value.name for value in graph.output]
+    reading.read.update(names)
+    try:
+        values = reading.run(graph, known | fed)
+    except NoValueError:
+        values = []
+    if reading.problems:
+        raise UnsupportedError.collect(reading.problems)
+    outputs = [_output(reading, *pair) for pair in zip(names, values, strict=True)]
+    reading.warnings += found
+    made = reading.graph_of(graph.name or "graph", fed.values(), outputs)
+    made = declare_as_read(put_inputs_first(made), readers=_OF_ROWS)
+    return Model(made, reading.data_of(made), _in_file(reading, made))
 
-    def __init__(
-        self,
-        model: Any,
-        value: Callable[[Any], Array],
-        wanted: Wanted,
-        name: str,
-    ) -> None:
-        self.value = value
-        graph = self.graph = model.graph
-        (version,) = (o.version for o in model.opset_import if o.domain in DOMAINS)
-        infos = () if any(wanted) else (*graph.value_info, *graph.output)
-        shapes = {v.name: s for v in infos if (s := _shape(v.type)) is not None}
-        self.reading = NodeReading(name, model.opset_import, version, shapes)
-        self.stored = {i.name: i for i in graph.initializer}
-        self.inputs = [v for v in graph.input if v.name not in self.stored]
-        self.shapes = _input_shapes(self.inputs, wanted)
 
-    def model(self) -> Model:
-        """The graph, and its data."""
-        graph, reading = self.graph, self.reading
-        found = warnings(graph, self.value)
-        known: dict[str, Any] = {n: self._value(i) for n, i in self.stored.items()}
-        inputs = [self._input(value) for value in self.inputs]
-        known |= {v.name: x for v, x in zip(self.inputs, inputs, strict=True)}
-        nodes = with_idioms(list(graph.node), self._numbers())
-        del graph.node[:]
-        graph.node.extend(nodes)
-        del graph.initializer[:]
-        reading.read = {name for node in _nodes(graph) for name in node.input}
-        reading.read |= {value.name for value in graph.output}
-        self._refuse_lost(known)
-        try:
-            values = reading.run(graph, known)
-        except NoValueError:
-            values = []
-        if reading.problems:
-            raise UnsupportedError.collect(reading.problems)
-        names = [value.name for value in graph.output]
-        outputs = [self._output(*pair) for pair in zip(names, values, strict=True)]
-        reading.warnings += found
-        made = reading.graph_of(graph.name or "graph", inputs, outputs)
-        made = declare_as_read(put_inputs_first(made), readers=_OF_ROWS)
-        return Model(made, reading.data_of(made), self._in_file(made))
+def _in_file(reading: ModelReading, graph: Graph) -> InFile:
+    """How the inputs, outputs and variables of the graph appear in the file."""
+    names = {n: old for n, old in reading.called.items() if n in graph.tensors}
+    shapes = {
+        name: shape
+        for name, label in graph.labels.items()
+        if (shape := reading.data[label].shape) != graph.tensors[name].shape
+    }
+    return InFile(names, shapes)
 
-    def _in_file(self, graph: Graph) -> InFile:
-        """How the inputs, outputs and variables of the graph appear in the file."""
-        names = {n: old for n, old in self.reading.called.items() if n in graph.tensors}
-        shapes = {
-            name: shape
-            for name, label in graph.labels.items()
-            if (shape := self.reading.data[label].shape) != graph.tensors[name].shape
-        }
-        return InFile(names, shapes)
 
-    def _refuse_lost(self, known: Container[str]) -> None:
-        made = {name for node in self.graph.node for name in node.output}
-        read = [name for node in self.graph.node for name in node.input]
-        read += [value.name for value in self.graph.output]
-        for name in filter(None, read):
-            if name not in made and name not in known:
-                message = f"'{self.reading.name}' reads '{name}', which nothing makes"
-                raise UnsupportedError(message)
+def _numbers(graph: Any, value: Callable[[Any], Array]) -> dict[str, Array]:
+    """The constants without axes, by name."""
+    found = {i.name: value(i) for i in graph.initializer if not i.dims}
+    for node in graph.node:
+        # That of a definition may have no value.
+        if node.op_type == "Constant" and [a.name for a in node.attribute] == ["value"]:
+            tensor = node.attribute[0].t
+            if not tensor.dims:
+                found[node.output[0]] = to_array(tensor)
+    return found
 
-    def _numbers(self) -> dict[str, Array]:
-        """The constants without axes, by name."""
-        found = {n: self.value(i) for n, i in self.stored.items() if not i.dims}
-        for node in self.graph.node:
-            if node.op_type == "Constant" and _is_tensor(node):
-                tensor = node.attribute[0].t
-                if not tensor.dims:
-                    found[node.output[0]] = to_array(tensor)
-        return found
 
-    def _value(self, initializer: Any) -> Any:
-        """The value of an initializer: what may be a parameter is a variable."""
+def _value(
+    reading: ModelReading, initializer: Any, value: Callable[[Any], Array]
+) -> Any:
+    """The value of an initializer: what may be a parameter is a variable."""
+    kind = tensor_dtype_to_np_dtype(initializer.data_type)
+    if kind.kind in "iub" or not initializer.dims:
+        return value(initializer)
+    return Later(lambda: reading.stored(initializer.name, value(initializer)))
 
-        kind = tensor_dtype_to_np_dtype(initializer.data_type)
-        if kind.kind in "iub" or not initializer.dims:
-            return self.value(initializer)
-        stored = self.reading.stored
-        return Later(lambda: stored(initializer.name, self.value(initializer)))
 
-    def _input(self, value: Any) -> Tensor:
-        reading, kind = self.reading, value.type.tensor_type
-        name = reading.fresh(value.name)
-        dtype = DATA_TYPES.get(kind.elem_type)
-        if dtype is None:
-            raise UnsupportedError(f"the input '{value.name}' has no data type of NNEF")
-        shape = list(self.shapes[value.name])
-        return reading.emitter.emit_named(name, "external", dtype, shape=shape)
+def _input(reading: ModelReading, value: Any, shape: Shape) -> Tensor:
+    dtype = DATA_TYPES.get(value.type.tensor_type.elem_type)
+    if dtype is None:
+        raise UnsupportedError(f"the input '{value.name}' has no data type of NNEF")
+    name = reading.fresh(value.name)
+    return reading.emitter.emit_named(name, "external", dtype, shape=list(shape))
 
-    def _output(self, name: str, value: Any) -> Tensor:
-        """A result under its name: an output is no input, and is returned once."""
-        reading = self.reading
-        if isinstance(value, list):
-            message = f"the output '{name}' is a sequence: return its tensors"
-            raise UnsupportedError(
-                f"cannot convert '{reading.name}' to NNEF: {message}"
-            )
-        return reading.returned(value, reading.fresh(name))
+
+def _output(reading: ModelReading, name: str, value: Any) -> Tensor:
+    """A result under its name: an output is no input, and is returned once."""
+    if isinstance(value, list):
+        message = f"the output '{name}' is a sequence: return its tensors"
+        raise UnsupportedError(reading.refusal(message))
+    return reading.returned(value, reading.fresh(name))
 
 
 def _shape(kind: Any) -> tuple[int, ...] | None:
@@ -217,22 +212,22 @@ def _shape(kind: Any) -> tuple[int, ...] | None:
     return tuple(extent.dim_value for extent in tensor.shape.dim)
 
 
-def _is_tensor(constant: Any) -> bool:
-    """Whether a constant is given as a tensor; that of a definition may have no value."""
-    return [attribute.name for attribute in constant.attribute] == ["value"]
-
-
 # ---- The extents of inputs, of which a file may leave some open ----
 
 
-def _input_shapes(inputs: Sequence[Any], wanted: Wanted) -> dict[str, Shape]:
+def _input_shapes(
+    inputs: Sequence[Any],
+    given: Mapping[str, Sequence[int]],
+    batch: int | None,
+    symbols: Mapping[str, int],
+) -> dict[str, Shape]:
     """The shape of each input, by name. What the file leaves open, and nobody gives, is a
     symbol, called as in the file.
 
     Raises:
         UsageError: there is no such input or symbol, or a rank is another one.
     """
-    _refuse_unknown("input", wanted.shapes, [value.name for value in inputs])
+    _refuse_unknown("input", given, [value.name for value in inputs])
     supply, named = NameSupply(), dict[str, str]()
 
     def extent(value: Any, axis: int, dimension: Any) -> Any:
@@ -241,16 +236,19 @@ def _input_shapes(inputs: Sequence[Any], wanted: Wanted) -> dict[str, Shape]:
         word = dimension.dim_param or f"{value.name}_{axis}"
         if word not in named:
             named[word] = supply.fresh(valid_name(word))
-        return wanted.symbols.get(named[word], symbol(named[word]))
+        return symbols.get(named[word], symbol(named[word]))
 
-    found = {}
+    found: dict[str, Shape] = {}
     for value in inputs:
         own = enumerate(value.type.tensor_type.shape.dim)
         shape: Shape = tuple(extent(value, *dimension) for dimension in own)
-        if wanted.batch is not None and shape:
-            shape = (wanted.batch, *shape[1:])
-        found[value.name] = _given(value.name, shape, wanted.shapes)
-    _refuse_unknown("symbol", wanted.symbols, [*named.values()])
+        if batch is not None and shape:
+            shape = (batch, *shape[1:])
+        whole = found[value.name] = tuple(given.get(value.name, shape))
+        if len(whole) != len(shape):
+            ranks = f"has the rank {len(shape)}, and {list(whole)} is given"
+            raise UsageError(f"the input '{value.name}' {ranks}")
+    _refuse_unknown("symbol", symbols, [*named.values()])
     return found
 
 
@@ -263,14 +261,3 @@ def _refuse_unknown(
             there = f"the {kind}s are {names}" if known else f"there are no {kind}s"
             message = f"there is no {kind} '{name}'{suggestion(name, list(known))}"
             raise UsageError(f"{message}; {there}")
-
-
-def _given(name: str, shape: Shape, given: Mapping[str, Sequence[int]]) -> Shape:
-    """The shape that is given for an input, or its own."""
-    if name not in given:
-        return shape
-    wanted = tuple(given[name])
-    if len(shape) != len(wanted):
-        ranks = f"has the rank {len(shape)}, and {list(wanted)} is given"
-        raise UsageError(f"the input '{name}' {ranks}")
-    return wanted

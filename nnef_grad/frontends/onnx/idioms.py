@@ -6,16 +6,16 @@ and NNEF has. Its derivative is shorter than that of the chain, and exact.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
-from math import isclose, sqrt
+from collections.abc import Iterator, Mapping, Sequence
+from math import isclose, nan, sqrt
 from typing import Any
 
 from onnx.helper import make_node
 
 from nnef_grad.frontends.values import Array
 
-# The constants may be of half precision.
-_PRECISION = 1e-3
+# A number, times tensors by name, in order.
+_Product = tuple[float, list[str]]
 
 
 def with_idioms(nodes: Sequence[Any], constants: Mapping[str, Array]) -> list[Any]:
@@ -23,7 +23,8 @@ def with_idioms(nodes: Sequence[Any], constants: Mapping[str, Array]) -> list[An
 
     Args:
         nodes: each after those that it reads.
-        constants: the values of tensors that are constants, by name.
+        constants: the values of constants without axes, by name: what has axes may be a
+            parameter, and is never looked at.
     """
     ends = dict(_Chains(nodes, constants).gelus())
     return [
@@ -34,70 +35,51 @@ def with_idioms(nodes: Sequence[Any], constants: Mapping[str, Array]) -> list[An
     ]
 
 
-# A factor of 0.5, or a division by 2: no tensor has an empty name.
-_HALF = ""
-
-
 class _Chains:
     """Which node made a tensor, and which tensors are constants."""
 
     def __init__(self, nodes: Sequence[Any], constants: Mapping[str, Array]) -> None:
         self._nodes = nodes
-        self._constants = constants
+        known = ((n, x) for n, x in constants.items() if x.dtype.kind in "fiuV")
+        self._numbers = {name: float(value) for name, value in known}
         self._producers = {name: node for node in nodes for name in node.output}
 
     def gelus(self) -> Iterator[tuple[str, str]]:
         """The results of chains, and their operands."""
-        products = [node for node in self._nodes if node.op_type in ("Mul", "Div")]
+        products = [n.output[0] for n in self._nodes if n.op_type in ("Mul", "Div")]
         for x, total in self._sums():
-            wanted = sorted([x, total, _HALF])
-            for node in products:
-                (name,) = node.output
-                if sorted(self._factors(name, wanted, 2)) == wanted:
+            for name in products:
+                if _is_near(self._product(name, (x, total), 2), 0.5, x, total):
                     yield name, x
 
     def _sums(self) -> Iterator[tuple[str, str]]:
         """Each x whose 1 + Erf(x / sqrt(2)) there is, and this."""
         for node in self._nodes:
-            erf = self._producers.get(self._beside(node, "Add", 1.0))
-            if erf is not None and erf.op_type == "Erf":
-                x = self._divided(self._producers.get(erf.input[0]), sqrt(2.0))
-                if x is not None:
-                    yield x, node.output[0]
+            pairs = (node.input, node.input[::-1]) if node.op_type == "Add" else ()
+            for name, one in pairs:
+                erf = self._producers.get(name)
+                if erf is None or erf.op_type != "Erf" or self._numbers.get(one) != 1:
+                    continue
+                made = self._product(erf.input[0], (), 1)
+                if _is_near(made, sqrt(0.5), *made[1][:1]):
+                    yield made[1][0], node.output[0]
 
-    def _factors(self, name: str, known: Container[str], depth: int) -> list[str]:
-        """The factors of a tensor that is a product, or a product of products."""
+    def _product(self, name: str, whole: Sequence[str], depth: int) -> _Product:
+        """A tensor as a product, or a product of products; some tensors stay whole."""
         node = self._producers.get(name)
-        if name in known or node is None or not depth:
-            return [name]
-        whole = self._divided(node, 2.0)
-        if whole is not None:
-            return [*self._factors(whole, known, depth - 1), _HALF]
-        factors = node.input if node.op_type == "Mul" else []
-        parts = [f for n in factors for f in self._factors(n, known, depth - 1)]
-        return parts or [name]
+        if name in self._numbers:
+            return self._numbers[name], []
+        is_whole = name in whole or not depth
+        if is_whole or node is None or node.op_type not in ("Mul", "Div"):
+            return 1.0, [name]
+        parts = (self._product(n, whole, depth - 1) for n in node.input)
+        (a, these), (b, those) = parts
+        if node.op_type == "Mul":
+            return a * b, sorted([*these, *those])
+        return (1.0, [name]) if those else (a / b if b else nan, these)
 
-    def _divided(self, node: Any, divisor: float) -> str | None:
-        """The operand that a node divides by a number, or multiplies by its inverse."""
-        if node is None:
-            return None
-        if node.op_type == "Div":
-            is_divisor = self._is_number(node.input[1], divisor)
-            return str(node.input[0]) if is_divisor else None
-        return self._beside(node, "Mul", 1.0 / divisor)
 
-    def _beside(self, node: Any, kind: str, number: float) -> str | None:
-        """The other operand of a node of a kind that has a number for one of them."""
-        if node.op_type != kind:
-            return None
-        one, other = map(str, node.input)
-        if self._is_number(other, number):
-            return one
-        return other if self._is_number(one, number) else None
-
-    def _is_number(self, name: str, number: float) -> bool:
-        """An array that has axes may be a parameter, and is never looked at."""
-        value = self._constants.get(name)
-        if value is None or value.ndim > 0:
-            return False
-        return isclose(float(value), number, rel_tol=_PRECISION)
+def _is_near(product: _Product, number: float, *names: str) -> bool:
+    """Whether a product is one of these; the constants may be of half precision."""
+    is_near = isclose(product[0], number, rel_tol=1e-3)
+    return bool(names) and is_near and product[1] == sorted(names)

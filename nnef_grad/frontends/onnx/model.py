@@ -1,8 +1,8 @@
-"""ONNX files: how they are asked for."""
+"""Models from ONNX files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,21 +12,6 @@ from nnef_grad.base.frozen import FrozenDict
 from nnef_grad.graph.ir import Graph, Shape
 
 Array = npt.NDArray[Any]
-Shapes = Mapping[str, Sequence[int]]
-
-
-class Wanted(NamedTuple):
-    """Numbers for the extents that a file leaves open.
-
-    Attributes:
-        shapes: whole shapes of inputs, by name.
-        batch: the first extent of all inputs, if it is given.
-        symbols: numbers of symbols, by name.
-    """
-
-    shapes: Shapes
-    batch: int | None
-    symbols: Mapping[str, int]
 
 
 class InFile(NamedTuple):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
 from typing import Any
 
 import numpy as np
-import onnx
+from onnx.helper import tensor_dtype_to_np_dtype
 
 from nnef_grad.base.errors import Problem
 from nnef_grad.frontends.values import Array, is_uniform
@@ -22,32 +21,34 @@ _MASKED = -1e30
 _SHOWN = 3
 
 
-# A node that reads a tensor: its operation, and the place of the operand.
-Use = tuple[str, int]
-
-
 def warnings(graph: Any, value: Callable[[Any], Array]) -> list[Problem]:
     """Warnings about initializers, for users who train the graph."""
-    scalars = [i for i in graph.initializer if _is_float(i)]
-    uses = _uses(graph.node)
-    return [
-        Problem(message)
-        for message in chain(
-            _numbers(scalars),
-            _merged(scalars, uses, value),
-            _no_parameters(scalars, uses, value),
-        )
+    kinds = ((i, tensor_dtype_to_np_dtype(i.data_type).kind) for i in graph.initializer)
+    scalars = [initializer for initializer, kind in kinds if kind == "f"]
+    numbers = [
+        f"'{scalar.name}' becomes a number, which has no gradient"
+        for scalar in scalars
+        if not scalar.dims
     ]
+    uses = _uses(graph.node)
+    found = [*numbers, *_merged(scalars, uses, value)]
+    names = [i.name for i in scalars if i.dims and _is_other(uses[i.name], i, value)]
+    if names:
+        more = len(names) - _SHOWN
+        shown = ", ".join(f"'{name}'" for name in names[:_SHOWN])
+        counted = f"{shown} and {more} more" if more > 0 else shown
+        advice = "use wrt to leave out their gradients"
+        found.append(f"statistics or masks, not parameters: {counted}; {advice}")
+    return [Problem(message) for message in found]
 
 
-def _is_float(initializer: Any) -> bool:
-    kind = onnx.helper.tensor_dtype_to_np_dtype(initializer.data_type)
-    return bool(kind.kind == "f")
+# For each tensor the nodes that read it or a copy of it: the operation, and the place of
+# the operand.
+_Uses = dict[str, list[tuple[str, int]]]
 
 
-def _uses(nodes: Iterable[Any]) -> dict[str, list[Use]]:
-    """The uses of each tensor, and of its copies."""
-    uses: dict[str, list[Use]] = defaultdict(list)
+def _uses(nodes: Iterable[Any]) -> _Uses:
+    uses: _Uses = defaultdict(list)
     for node in reversed(list(nodes)):
         for place, name in enumerate(node.input):
             is_copy = node.op_type == "Identity"
@@ -55,22 +56,15 @@ def _uses(nodes: Iterable[Any]) -> dict[str, list[Use]]:
     return uses
 
 
-def _numbers(scalars: Iterable[Any]) -> Iterator[str]:
-    for scalar in scalars:
-        if not scalar.dims:
-            yield f"'{scalar.name}' becomes a number, which has no gradient"
-
-
 def _merged(
-    scalars: Iterable[Any], uses: dict[str, list[Use]], value: Callable[[Any], Array]
+    scalars: Iterable[Any], uses: _Uses, value: Callable[[Any], Array]
 ) -> Iterator[str]:
     """Exporters merge parameters of equal values, such as all biases that are zero."""
     for vector in scalars:
         found = uses[vector.name]
         if len(vector.dims) != 1 or len(found) < 2 or _MEASURED.issuperset(found):
             continue
-        array = value(vector)
-        if len(set(found)) > 1 or is_uniform(array):
+        if len(set(found)) > 1 or is_uniform(value(vector)):
             kinds = sorted({kind for kind, _ in found})
             named = " and ".join(f"'{kind}'" for kind in kinds)
             yield (
@@ -80,25 +74,10 @@ def _merged(
             )
 
 
-def _no_parameters(
-    scalars: Iterable[Any], uses: dict[str, list[Use]], value: Callable[[Any], Array]
-) -> Iterator[str]:
-    names = [
-        i.name for i in scalars if i.dims and _is_no_parameter(uses[i.name], i, value)
-    ]
-    if names:
-        more = len(names) - _SHOWN
-        shown = ", ".join(f"'{name}'" for name in names[:_SHOWN])
-        counted = f"{shown} and {more} more" if more > 0 else shown
-        yield (
-            f"statistics or masks, not parameters: {counted}; use wrt to leave out their"
-            " gradients"
-        )
-
-
-def _is_no_parameter(
-    uses: list[Use], initializer: Any, value: Callable[[Any], Array]
+def _is_other(
+    uses: list[tuple[str, int]], initializer: Any, value: Callable[[Any], Array]
 ) -> bool:
+    """Whether it is a statistic or a mask."""
     if uses and _MEASURED.issuperset(uses):
         return True
     array = value(initializer)

@@ -1,33 +1,90 @@
-"""The nodes of an ONNX model, each by the function that reads it."""
+"""The nodes of an ONNX model, each by the function in operations/ that reads it.
+
+A function is called with the node and its operands, None for one that is left out. It reads
+the attributes from the node, with the defaults of ONNX, and returns the value of the first
+result, or a list of the values of several.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
+from onnx.defs import SchemaError, get_schema
+from onnx.helper import get_attribute_value
 from onnx.numpy_helper import to_array
 
 from nnef_grad.base.errors import NnefGradError, Problem, Remedy, UnsupportedError
+from nnef_grad.base.source import Source, Span
 from nnef_grad.emit.evaluation import NoValueError
-from nnef_grad.frontends.onnx import operations as _operations  # noqa: F401
+from nnef_grad.frontends.conversion import MOST_ELEMENTS, Conversion
 from nnef_grad.frontends.onnx.evaluation import evaluate
-from nnef_grad.frontends.onnx.model_values import ModelValues
-from nnef_grad.frontends.onnx.node import OPERATIONS, WITH_GRAPHS, Node, described
-from nnef_grad.frontends.reading import valid_name
+from nnef_grad.frontends.reading import Later, valid_name
+from nnef_grad.frontends.step import Step, entering
 from nnef_grad.frontends.values import (
+    Array,
+    converted,
+    dtype_of,
     is_known,
     is_open,
+    is_uniform,
     shape_of,
 )
 from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.ir import Shape, Tensor
+from nnef_grad.language.library import FragmentFile
 
-# Operations with a different result in each run.
-_RANDOM = ("Random", "Bernoulli", "Multinomial")
+T = TypeVar("T")
+
+# What reads operations.
+OPERATIONS: dict[str, Callable[..., Any]] = {}
+onnx_op = entering(OPERATIONS)
+
+# Operations of one operand that are written in NNEF, with their names and their attributes
+# in ONNX; and fragments that other operations use, in small letters.
+_FRAGMENTS = Path(__file__).parent / "onnx.nnef"
+FORMULAS = {n: f for n, f in FragmentFile(_FRAGMENTS).items() if n[0].isupper()}
+
+# The operator set whose attributes are known.
+NEWEST = 21
 
 
-class NodeReading(ModelValues):
-    """Reads the nodes of a model."""
+class ModelReading(Conversion):
+    """Reads the nodes of a model.
+
+    Attributes:
+        name: what messages call the model.
+        version: the version of the operator set of standard ONNX.
+        shapes: the shapes that onnx has inferred, by name.
+        read: the names of the tensors that something reads or returns.
+        values: the values of variables that are initializers of the file.
+        called: the names that tensors of the graph have in the file, where they differ.
+        failed: the names of tensors that have no value, as their nodes have failed.
+    """
+
+    def __init__(
+        self, name: str, opsets: Any, version: int, shapes: Mapping[str, Shape]
+    ) -> None:
+        super().__init__(_FRAGMENTS)
+        # Of the graph; the body of a loop has another one, and no variables.
+        self._outermost = self.emitter
+        self.name = name
+        self.opsets = opsets
+        self.version = version
+        self.shapes = shapes
+        self.read: set[str] = set()
+        self.values: dict[Tensor, Array] = {}
+        self.called: dict[str, str] = {}
+        self.failed: set[str] = set()
+        self.span = Span(Source(name, ""), 0, 0)
+        # The names of float constants of the file, by the identity of their values.
+        self._named: dict[int, tuple[Array, str]] = {}
+        self._made: dict[int, tuple[Array, Tensor]] = {}
+
+    # ---- Nodes ----
 
     def run(self, graph: Any, known: dict[str, Any]) -> list[Any]:
         """The values of the results of a graph; `known` has those of its inputs, and of
@@ -39,11 +96,25 @@ class NodeReading(ModelValues):
             self._take(known, node)
         return [self.value(known, output.name) for output in graph.output]
 
+    def value(self, known: Mapping[str, Any], name: str) -> Any:
+        """The value of a tensor; None for one that is left out."""
+        if not name:
+            return None
+        if name in self.failed and name not in known:
+            raise NoValueError(name)
+        if name not in known:
+            message = f"'{self.name}' reads '{name}', which nothing makes"
+            raise UnsupportedError(message)
+        found = known[name]
+        return found() if isinstance(found, Later) else found
+
     def _take(self, known: dict[str, Any], node: Any) -> None:
         """Reads a node; if that fails, its results have no values."""
+        self.failed.update(node.output)
         try:
             operands = [self.value(known, name) for name in node.input]
             known.update(self._results(known, node, operands))
+            self.failed.difference_update(node.output)
         except NoValueError:
             pass
         except UnsupportedError as error:
@@ -57,9 +128,12 @@ class NodeReading(ModelValues):
     def _add_problem(
         self, node: Any, message: str, remedy: Remedy | None = None
     ) -> None:
-        what = f"{described(node)} is not possible: {message}"
-        message = f"cannot convert '{self.name}' to NNEF: {what}"
-        self.problems.append(Problem(message, None, remedy))
+        what = f"{_described(node)} is not possible: {message}"
+        self.problems.append(Problem(self.refusal(what), None, remedy))
+
+    def refusal(self, what: str) -> str:
+        """A message that says why the model cannot be read."""
+        return f"cannot convert '{self.name}' to NNEF: {what}"
 
     def _results(
         self, known: dict[str, Any], proto: Any, operands: list[Any]
@@ -67,13 +141,8 @@ class NodeReading(ModelValues):
         if self._is_computed(proto, operands):
             found = self._evaluated(proto, operands)
         else:
-            node = Node(self, proto, operands, valid_name(proto.output[0]), self.span)
-            if proto.op_type in WITH_GRAPHS:
-                made = WITH_GRAPHS[proto.op_type](node, known)
-            else:
-                if proto.op_type.startswith(_RANDOM):
-                    node.refuse("random numbers must be inputs")
-                made = OPERATIONS[proto.op_type](node, *operands)
+            node = Node(self, proto, operands, known)
+            made = OPERATIONS[node.kind](node, *operands)
             found = made if isinstance(made, list) else [made]
         results = dict(zip(proto.output, found, strict=False))
         for name, x in results.items():
@@ -87,18 +156,17 @@ class NodeReading(ModelValues):
         are_known = all(
             is_known(x) and not isinstance(x, list) and not is_open(x) for x in given
         )
-        is_plain = proto.op_type not in WITH_GRAPHS and proto.op_type in OPERATIONS
-        is_random = proto.op_type.startswith((*_RANDOM, "Dropout"))
-        return bool(given) and are_known and is_plain and not is_random
+        has_graphs = any(attribute.HasField("g") for attribute in proto.attribute)
+        is_plain = proto.op_type != "Dropout" and not has_graphs
+        return bool(given) and are_known and is_plain
 
     def _evaluated(self, proto: Any, operands: Sequence[Any]) -> list[Any]:
         arrays = [None if x is None else np.asarray(x) for x in operands]
         try:
             found = evaluate(proto, arrays, self.opsets)
         except Exception as error:  # of whatever type onnx raises
-            what = f"onnx cannot evaluate {described(proto)}: {error}"
-            message = f"cannot convert '{self.name}' to NNEF: {what}"
-            raise UnsupportedError(message) from error
+            what = f"onnx cannot evaluate {_described(proto)}: {error}"
+            raise UnsupportedError(self.refusal(what)) from error
         if proto.op_type == "Constant" and found[0].dtype.kind == "f":
             self._named[id(found[0])] = found[0], proto.output[0]
         return found
@@ -110,5 +178,163 @@ class NodeReading(ModelValues):
             return
         if tuple(shape_of(x)) != wanted and not has_symbols(shape_of(x)):
             shown = f"{list(shape_of(x))}, and not {list(wanted)}"
-            message = f"{described(proto)} of '{self.name}' has the shape {shown}"
+            message = f"{_described(proto)} of '{self.name}' has the shape {shown}"
             raise UnsupportedError(message)
+
+    # ---- Variables ----
+
+    def stored(self, name: str, array: Array) -> Tensor:
+        """The variable of an initializer."""
+        made = self.variable(name, array.astype(np.float32, copy=False))
+        self.values[made] = array
+        return made
+
+    def variable(self, name: str, array: Array, dtype: str = "scalar") -> Tensor:
+        """A variable that is called as something in the file."""
+        return self.declare(self.fresh(name), name, array, dtype)
+
+    def fresh(self, name: str) -> str:
+        """A name of the graph for what has a name in the file."""
+        made = self.supply.fresh(valid_name(name))
+        if made != name:
+            self.called[made] = name
+        return made
+
+    def materialize(self, value: Any, dtype: str, hint: str, span: Span) -> Any:
+        """As in `Conversion`; a constant of the file that may be a parameter is a variable,
+        and a large table too.
+        """
+        if id(value) in self._made:
+            return self.cast(self._made[id(value)][1], dtype, hint, span)
+        if not self.is_parameter(value, dtype) or self.emitter is not self._outermost:
+            return super().materialize(value, dtype, hint, span)
+        _, name = self._named.get(id(value), (None, None))
+        kinds: dict[str, Any] = {"scalar": np.float32, "integer": np.int64}
+        array = converted(value, dtype).astype(kinds.get(dtype, np.bool_))
+        made = self.variable(name or hint, array, dtype)
+        self._made[id(value)] = value, made
+        return made
+
+    def is_parameter(self, value: Any, dtype: str = "scalar") -> bool:
+        """Whether a known value becomes a variable: a constant of the file, or a large
+        table, of different numbers.
+        """
+        if not isinstance(value, np.ndarray) or not value.ndim or is_open(value):
+            return False
+        is_constant = id(value) in self._named and dtype == "scalar"
+        is_wanted = is_constant or value.size > MOST_ELEMENTS
+        return is_wanted and value.size > 0 and not is_uniform(value)
+
+
+def _described(node: Any) -> str:
+    """The name of a node in messages."""
+    return f"'{node.op_type}'" + (f" (node '{node.name}')" if node.name else "")
+
+
+@cache
+def _known_attributes(kind: str) -> frozenset[str] | None:
+    """The attributes of an operation; None if it is newer itself."""
+    try:
+        return frozenset(get_schema(kind, NEWEST, "").attributes)
+    except SchemaError:
+        return None
+
+
+class Node(Step):
+    """A node: see `Step`.
+
+    Attributes:
+        reading: the model that is read.
+        kind: the name of its operation.
+        version: the version of the operator set.
+        operands: the values of its operands.
+        attributes: those that it has, by name.
+        around: what is known where it is, by name, which its own graphs may read.
+    """
+
+    reading: ModelReading
+
+    def __init__(
+        self,
+        reading: ModelReading,
+        proto: Any,
+        operands: list[Any],
+        around: Mapping[str, Any],
+    ) -> None:
+        hint = valid_name(proto.output[0])
+        super().__init__(reading, _described(proto), hint, reading.span, None)
+        self.proto = proto
+        self.kind: str = proto.op_type
+        self.version = reading.version
+        self.operands = operands
+        self.around = around
+        self.attributes = {a.name: get_attribute_value(a) for a in proto.attribute}
+        self._refuse_new_attributes()
+
+    def _refuse_new_attributes(self) -> None:
+        """Refuses what a later operator set has added: its default would be taken."""
+        if self.version <= NEWEST:
+            return
+        known = _known_attributes(self.kind)
+        for name in self.attributes:
+            message = f"'{name}' is newer than operator set {NEWEST}"
+            self.require(known is None or name in known, message)
+
+    def get(self, name: str, default: T) -> T:
+        """An attribute, with its default in ONNX."""
+        value = self.attributes.get(name, default)
+        return cast("T", value.decode() if isinstance(value, bytes) else value)
+
+    def operand(self, place: int) -> Any:
+        """An operand, or None if it is left out."""
+        return self.operands[place] if place < len(self.operands) else None
+
+    def items(self, name: str, place: int, default: Any = None) -> list[Any]:
+        """The items of an attribute that became an operand in later versions."""
+        operand = self.operand(place)
+        value = (
+            self.get(name, default) if operand is None else self.known(operand, name)
+        )
+        if value is None:
+            self.refuse(f"{name} is missing")
+        found: list[Any] = np.ravel(np.asarray(value)).tolist()
+        return found
+
+    def along(self, default: int, x: Any, name: str = "axis") -> int:
+        """The axis of an operand that an attribute names, counted from the first."""
+        return self.axis(self.get(name, default), len(shape_of(x)))
+
+    def known(self, value: Any, name: str) -> Any:
+        """A value that must be known before the model is run."""
+        is_tensor = isinstance(value, Tensor)
+        found = self.reading.values.get(value, value) if is_tensor else value
+        self.require(is_known(found), f"{name} must be known before the model is run")
+        return found
+
+    def uses(self, place: int) -> bool:
+        """Whether the graph reads or returns a result."""
+        names = self.proto.output
+        return place < len(names) and names[place] in self.reading.read
+
+    def refuse(self, message: str) -> NoReturn:
+        """Raises an error that says which node it is about."""
+        kinds = (bool, int, float, str, list, bytes)
+        plain = {k: v for k, v in self.attributes.items() if isinstance(v, kinds)}
+        operands = [list(shape_of(x)) for x in self.operands if x is not None]
+        settings = f"attributes: {plain}; operands: {operands}"
+        what = f"{self.name} is not possible: {message}; {settings}"
+        raise UnsupportedError(self.reading.refusal(what))
+
+    # ---- Values ----
+
+    def converted(self, x: Any, dtype: str) -> Any:
+        """A value as one of a data type; scalars are truncated to integers."""
+        return self.reading.converted(x, dtype, self.hint, self.span)
+
+    def scalars(self, x: Any) -> Any:
+        """A tensor of scalars."""
+        return x if dtype_of(x) == "scalar" else self.converted(x, "scalar")
+
+    def row(self, x: Any) -> Any:
+        """A vector of channels with a leading batch axis."""
+        return self("unsqueeze", x, hint="row", axes=[0])

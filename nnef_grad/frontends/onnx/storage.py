@@ -6,17 +6,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.numpy_helper import from_array, to_array
 
-Array = npt.NDArray[Any]
+from nnef_grad.frontends.values import Array
 
 # Fields of protocol buffers: the graph of a model, an initializer of a graph, the bytes of
 # a tensor.
@@ -25,20 +25,12 @@ GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
 _SMALL = 2**16
 
 
-class Field(NamedTuple):
-    """A field of a message in a file.
-
-    Attributes:
-        number: its number.
-        begin: the place of its tag.
-        content: the place of its content.
-        end: the place after it.
-    """
+class _Field(NamedTuple):
+    """A field of a message: its number, all of its bytes, and those after tag and length."""
 
     number: int
-    begin: int
-    content: int
-    end: int
+    whole: memoryview
+    content: memoryview
 
 
 def load(path: Path) -> tuple[Any, Callable[[Any], Array]]:
@@ -47,12 +39,13 @@ def load(path: Path) -> tuple[Any, Callable[[Any], Array]]:
     """
     arrays: dict[str, Array] = {}
     with path.open("rb") as file:
-        parts = [
-            _graph(file, field, arrays)
-            if field.number == GRAPH
-            else _bytes(file, field)
-            for field in _fields(file, 0, os.fstat(file.fileno()).st_size)
-        ]
+        # What is empty cannot be mapped.
+        is_empty = not os.fstat(file.fileno()).st_size
+        content = b"" if is_empty else mmap(file.fileno(), 0, access=ACCESS_READ)
+    parts = [
+        _graph(field, arrays) if field.number == GRAPH else bytes(field.whole)
+        for field in _fields(memoryview(content))
+    ]
     model = onnx.load_model_from_string(b"".join(parts))
     for initializer in model.graph.initializer:
         if uses_external_data(initializer):
@@ -79,10 +72,8 @@ def _beside(initializer: Any, folder: Path) -> Array:
     place = Path(os.path.normpath(folder / info.location))
     if Path(os.path.normpath(folder)) not in place.parents:
         raise ValueError(f"the data of '{initializer.name}' are outside of its folder")
-    kind, shape = (
-        tensor_dtype_to_np_dtype(initializer.data_type),
-        tuple(initializer.dims),
-    )
+    kind = tensor_dtype_to_np_dtype(initializer.data_type)
+    shape = tuple(initializer.dims)
     count = int(np.prod(shape))
     array = np.fromfile(place, kind.newbyteorder("<"), count, offset=info.offset or 0)
     if array.size != count:
@@ -90,74 +81,59 @@ def _beside(initializer: Any, folder: Path) -> Array:
     return array.astype(kind, copy=False).reshape(shape)
 
 
-def _graph(file: BinaryIO, field: Field, arrays: dict[str, Array]) -> bytes:
+def _graph(field: _Field, arrays: dict[str, Array]) -> bytes:
     """The field of a graph, without the data of large initializers."""
     parts = [
-        _initializer(file, inner, arrays)
-        if inner.number == INITIALIZER and inner.end - inner.content > _SMALL
-        else _bytes(file, inner)
-        for inner in _fields(file, field.content, field.end)
+        _initializer(inner, arrays)
+        if inner.number == INITIALIZER and len(inner.content) > _SMALL
+        else bytes(inner.whole)
+        for inner in _fields(field.content)
     ]
     return tag(GRAPH, sum(map(len, parts))) + b"".join(parts)
 
 
-def _initializer(file: BinaryIO, field: Field, arrays: dict[str, Array]) -> bytes:
+def _initializer(field: _Field, arrays: dict[str, Array]) -> bytes:
     """The field of an initializer without its data, of which it makes an array."""
-    fields = list(_fields(file, field.content, field.end))
-    raw = next((inner for inner in fields if inner.number == RAW_DATA), None)
-    if raw is None:
-        return _bytes(file, field)
-    head = b"".join(_bytes(file, inner) for inner in fields if inner is not raw)
+    fields = list(_fields(field.content))
+    head = b"".join(f.whole for f in fields if f.number != RAW_DATA)
+    raw = [f.content for f in fields if f.number == RAW_DATA]
     tensor = onnx.TensorProto.FromString(head)
     kind = tensor_dtype_to_np_dtype(tensor.data_type)
-    if (
-        kind.kind not in "fiub"
-        or kind.itemsize * np.prod(tensor.dims) != raw.end - raw.content
-    ):
-        return _bytes(file, field)
-    array = np.empty(tuple(tensor.dims), kind.newbyteorder("<"))
-    file.seek(raw.content)
-    file.readinto(np.ravel(array).view(np.uint8))  # type: ignore[attr-defined]
-    arrays[tensor.name] = array.astype(kind, copy=False)
+    size = kind.itemsize * np.prod(tensor.dims)
+    if kind.kind not in "fiub" or [size] != [*map(len, raw)]:
+        return bytes(field.whole)
+    array = np.frombuffer(raw[0], kind.newbyteorder("<")).reshape(tuple(tensor.dims))
+    arrays[tensor.name] = array.astype(kind)
     return tag(INITIALIZER, len(head)) + head
 
 
-def _bytes(file: BinaryIO, field: Field) -> bytes:
-    file.seek(field.begin)
-    return file.read(field.end - field.begin)
-
-
-def _fields(file: BinaryIO, begin: int, end: int) -> Iterator[Field]:
+def _fields(message: memoryview) -> Iterator[_Field]:
     """The fields of a message, by their tags and lengths.
 
     Raises:
         ValueError: it is no message.
     """
-    while begin < end:
-        file.seek(begin)
-        number, kind = divmod(_read_varint(file), 8)
-        if kind == 0:
-            _read_varint(file)
-        sizes = {0: 0, 1: 8, 5: 4}
-        size = _read_varint(file) if kind == 2 else sizes.get(kind, end)
-        content = file.tell()
-        if content + size > end:
+    while message:
+        key, place = _read_varint(message, 0)
+        number, kind = divmod(key, 8)
+        length, after = _read_varint(message, place) if kind in (0, 2) else (0, place)
+        size = {0: 0, 1: 8, 2: length, 5: 4}.get(kind, len(message))
+        end = after + size
+        if end > len(message):
             raise ValueError("it is damaged, or no protocol buffer")
-        yield Field(number, begin, content, content + size)
-        begin = content + size
+        yield _Field(number, message[:end], message[after:end])
+        message = message[end:]
 
 
-def _read_varint(file: BinaryIO) -> int:
-    """Seven bits a byte, the lowest first; the eighth says that there are more."""
-    number = shift = 0
-    while shift < 70:
-        byte = file.read(1)
-        if not byte:
-            break
-        number |= (byte[0] & 0x7F) << shift
-        if byte[0] < 0x80:
-            return number
-        shift += 7
+def _read_varint(message: memoryview, place: int) -> tuple[int, int]:
+    """A number and the place after it: seven bits a byte, the lowest first; the eighth says
+    that there are more.
+    """
+    number = 0
+    for shift, byte in enumerate(message[place : place + 10]):
+        number |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return number, place + shift + 1
     raise ValueError("it is damaged, or no protocol buffer")
 
 

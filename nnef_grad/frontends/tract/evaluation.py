@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -15,25 +15,13 @@ from nnef_grad.emit.evaluation import NoValueError, Scope
 from nnef_grad.emit.loops import LONGEST
 from nnef_grad.frontends.reading import EXPANSIONS, Reading
 from nnef_grad.frontends.step import Step
-from nnef_grad.frontends.tract.library import (
-    REFUSED,
-    builtin,
-    idiom_of,
-    own_library,
-)
+from nnef_grad.frontends.tract.library import REFUSED, builtin, idiom_of, tract_library
 from nnef_grad.frontends.values import LARGEST, Array, as_array, is_known
 from nnef_grad.graph.extents import symbol
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language import syntax
-
-
-class Stored(Protocol):
-    """The data of variables, by label."""
-
-    def __contains__(self, label: object) -> bool: ...
-    def __getitem__(self, label: str) -> Any: ...
-    def header(self, label: str) -> Any:
-        """The type and shape of the data."""
+from nnef_grad.language.library import Extended, Joined
+from nnef_grad.storage.data import VariableData
 
 
 class Given(NamedTuple):
@@ -50,7 +38,7 @@ class Given(NamedTuple):
     """
 
     symbols: Mapping[str, int]
-    stored: Stored | None
+    stored: VariableData | None
     shapes: Callable[[str, Shape], Shape]
     extents: Callable[[str, int], int | None]
     compounds: Collection[str] = ()
@@ -77,7 +65,9 @@ class DocumentReading(Reading):
     ) -> None:
         super().__init__(emitter, builtin(), given.compounds)
         self.fragments = {f.name: f for f in document.fragments}
-        self.scope_library = own_library(document.fragments, emitter.opset.declarations)
+        # Its own go first, also where the standard has an operation of their name.
+        declared = Joined(tract_library(), emitter.opset.declarations)
+        self.scope_library = Extended(document.fragments, declared)
         self.symbols = symbols
         self.given = given
         self.is_in_loop = False
@@ -124,7 +114,6 @@ class DocumentReading(Reading):
         hint: str,
         place: Span,
     ) -> Any:
-        """The results of a fragment of the document."""
         name = idiom_of(fragment)
         if name in EXPANSIONS and all(map(is_known, values.values())):
             return super()._invoke(fragment, values, None, hint, place)
@@ -152,12 +141,12 @@ class DocumentReading(Reading):
         Raises:
             InvalidGraphError: the document has no data.
         """
-        label = self._label(tensor)
-        is_list = len(tensor.shape) <= 1 or np.prod(tensor.shape) == 1
-        if label is None or not is_list:
+        made = self.emitter.made_by(tensor, "variable")
+        if made is None or (tensor.rank > 1 and np.prod(tensor.shape) != 1):
             return None
         data = self.data_of(tensor)
         if data is None:
+            label = made.attributes["label"]
             message = f"the data of variable '{label}' is needed to read the document"
             advice = "read the folder or the archive with its data"
             found = advice if self.given.stored is None else "there is none"
@@ -180,15 +169,11 @@ class DocumentReading(Reading):
         return [int(row) for row in np.flatnonzero(~filled)]
 
     def _stored(self, value: Any) -> Array | None:
-        label = self._label(value)
-        if label is None or self.given.stored is None or label not in self.given.stored:
+        is_tensor, stored = isinstance(value, Tensor), self.given.stored
+        made = self.emitter.made_by(value, "variable") if is_tensor else None
+        if made is None or stored is None or made.attributes["label"] not in stored:
             return None
-        return as_array(self.given.stored[label])
-
-    def _label(self, value: Any) -> str | None:
-        made = self.emitter.producer(value) if isinstance(value, Tensor) else None
-        is_variable = made is not None and made.name == "variable"
-        return str(made.attributes["label"]) if made and is_variable else None
+        return as_array(stored[str(made.attributes["label"])])
 
 
 def document(step: Step) -> DocumentReading:

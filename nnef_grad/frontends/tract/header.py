@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from nnef_grad.base.source import Source
 
+# A comment, or a line that is none.
 _LINE = re.compile(
-    r"(?:^|(?<=;))([ \t]*)extension\s+(tract_\w+)\b([^;]*);", re.MULTILINE
+    r"#.*|(?:^|(?<=;))[ \t]*extension\s+(tract_\w+)\b([^;]*);", re.MULTILINE
 )
 _VISIBLE = re.compile(r"[^\r\n]")
 
@@ -31,30 +32,23 @@ class Header(NamedTuple):
 
 def is_tract(text: str) -> bool:
     """Whether a document has an extension line of tract."""
-    return "tract_" in text and bool(_lines(text))
+    return "tract_" in text and any(line[1] for line in _LINE.finditer(text))
 
 
 def read_header(source: Source) -> Header:
     """The extension lines of a document, and the text to parse."""
     symbols: set[str] = set()
     notes: list[str] = []
-    text = source.text
-    for line in _lines(text):
-        keyword, value = line[2], " ".join(line[3].split())
+
+    def blank(line: re.Match[str]) -> str:
+        if line[1] is None:
+            return line[0]
+        keyword, value = line[1], " ".join(line[2].split())
         if keyword == "tract_symbol":
             symbols.update(value.replace(",", " ").split())
         elif keyword != "tract_registry":
             notes.append(f"{keyword} {value}")
-        blank = _VISIBLE.sub(" ", line[0])
-        text = f"{text[: line.start()]}{blank}{text[line.end() :]}"
+        return _VISIBLE.sub(" ", line[0])
+
+    text = _LINE.sub(blank, source.text)
     return Header(frozenset(symbols), tuple(notes), text)
-
-
-def _lines(text: str) -> list[re.Match[str]]:
-    """The lines, but for those in comments."""
-    return [line for line in _LINE.finditer(text) if not _in_comment(text, line)]
-
-
-def _in_comment(text: str, line: re.Match[str]) -> bool:
-    beginning = text.rfind("\n", 0, line.start()) + 1
-    return "#" in text[beginning : line.start()]

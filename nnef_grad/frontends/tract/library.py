@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
-from nnef_grad.language.library import (
-    FragmentFile,
-    Joined,
-    Library,
-    extended,
-    extras,
-    standard,
-)
+from nnef_grad.language.library import FragmentFile, Joined, Library, extras, standard
 from nnef_grad.language.syntax import Fragment
 
 # What a document names in its extension lines.
@@ -48,13 +40,6 @@ IDIOMS = {"tract_gelu": "gelu"}
 def builtin() -> Library:
     """The fragments that the bodies of tract.nnef may use."""
     return Joined(tract_library(), extras(), standard())
-
-
-def own_library(fragments: Iterable[Fragment], known: Library) -> Library:
-    """The fragments that a document may use: its own go first, also where the standard has an
-    operation of their name.
-    """
-    return extended(fragments, Joined(tract_library(), known))
 
 
 # ---- Refused ----

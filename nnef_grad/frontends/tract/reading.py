@@ -30,7 +30,7 @@ from nnef_grad.language.typecheck import identifiers
 from nnef_grad.ops.opset import OpSet
 
 PROPERTIES = "tract_core_properties"
-EXTERNALS = ("external", "tract_core_external")
+_EXTERNALS = ("external", "tract_core_external")
 
 
 def read_graph(
@@ -52,29 +52,20 @@ def read_graph(
     symbols = header.symbols.union(opened)
     refuse_unknown(given.symbols, symbols, "the document has no symbol")
     bodiless = [f for f in document.fragments if f.body is None]
+    numbers = {**dict.fromkeys(symbols), **_symbols(document, given)}
     emitter = Emitter(opset.extended(bodiless))
-    reading = DocumentReading(
-        emitter,
-        document,
-        {**dict.fromkeys(symbols), **_symbols(document, given)},
-        given,
-    )
-    reading.warnings += _ignored(document)
+    reading = DocumentReading(emitter, document, numbers, given)
+    reading.warnings += [
+        Problem(f"extension '{extension.name}' is ignored", extension.span)
+        for extension in document.extensions
+        if extension.name not in EXTENSIONS
+    ]
     graph = _GraphBody(document, reading).graph()
     notes = (*header.notes, *_properties(document))
     return replace(graph, notes=notes), document
 
 
-def _ignored(document: syntax.Document) -> Iterator[Problem]:
-    """The extension lines that neither the standard nor tract knows."""
-    for extension in document.extensions:
-        if extension.name not in EXTENSIONS:
-            message = f"extension '{extension.name}' is ignored"
-            yield Problem(message, extension.span)
-
-
 def _properties(document: syntax.Document) -> Iterator[str]:
-    """The metadata of the document, as lines."""
     for fragment in document.fragments:
         for statement in fragment.body or () if fragment.name == PROPERTIES else ():
             items = getattr(statement.value, "items", ())
@@ -111,17 +102,17 @@ def _open_extents(
     graph: syntax.GraphDefinition,
 ) -> Iterator[tuple[str, int, syntax.Identifier]]:
     """The names in the shapes of inputs: the input, the axis and the name."""
-    for statement in graph.body:
-        value = statement.value
-        if not isinstance(value, syntax.Invocation):
-            continue
-        if value.name not in EXTERNALS:
-            continue
-        for argument in value.values:
+    for statement in filter(_is_external, graph.body):
+        for argument in statement.value.values:  # type: ignore[union-attr]
             items = argument.items if isinstance(argument, syntax.Array) else ()
             for axis, item in enumerate(items):
                 if isinstance(item, syntax.Identifier):
                     yield hint_of(statement.target), axis, item
+
+
+def _is_external(statement: syntax.Assignment) -> bool:
+    value = statement.value
+    return isinstance(value, syntax.Invocation) and value.name in _EXTERNALS
 
 
 # ---- The graph ----
@@ -169,10 +160,9 @@ class _GraphBody:
         )
 
     def _run(self, place: int, statement: syntax.Assignment) -> None:
-        failed = True
+        names = {i.name for i in identifiers(statement.target)}
         try:
             self._assign(place, statement)
-            failed = False
         except NoValueError:
             pass
         except RecursionError:
@@ -183,20 +173,19 @@ class _GraphBody:
             # No types are checked before: an expression of the wrong one is evaluated.
             message = f"this has no value: {type(error).__name__}: {error}"
             self.problems.append(Problem(brief(message), statement.value.span))
-        if failed:
-            found = {i.name for i in identifiers(statement.target)}
-            self.reading.failed |= found - self.scope.keys()
+        # None are left if nothing has failed.
+        self.reading.failed |= names - self.scope.keys()
 
     def _assign(self, place: int, statement: syntax.Assignment) -> None:
         target = statement.target
-        self._check_external(statement)
+        if _is_external(statement):
+            self._check_external(statement)
         value = self.reading.evaluate(statement.value, self.scope, hint_of(target))
         emitter = self.reading.emitter
         is_one = isinstance(target, syntax.Identifier)
         if not is_one and not isinstance(value, (list, tuple)):
-            message = (
-                f"the names expect several results, but this is {described(value)}"
-            )
+            found = described(value)
+            message = f"the names expect several results, but this is {found}"
             raise InvalidGraphError(message, target.span)
         for name, part in unpack(target, value):
             if isinstance(part, Tensor) and self.last[name] == place:
@@ -204,30 +193,28 @@ class _GraphBody:
             self.scope[name] = part
 
     def _check_external(self, statement: syntax.Assignment) -> None:
-        value = statement.value
-        is_external = isinstance(value, syntax.Invocation) and value.name in EXTERNALS
         inputs = {p.name for p in self.definition.parameters}
         for identifier in identifiers(statement.target):
-            if is_external and identifier.name not in inputs:
-                what = f"external '{identifier.name}' is not an input of the graph"
+            name, message = identifier.name, ""
+            if name not in inputs:
+                what = f"external '{name}' is not an input of the graph"
                 message = f"{what}: name it in the signature"
-                raise InvalidGraphError(message, identifier.span)
-            if is_external and identifier.name in self.scope:
-                message = f"'{identifier.name}' has a value before it is an external"
+            elif name in self.scope:
+                message = f"'{name}' has a value before it is an external"
+            if message:
                 raise InvalidGraphError(message, identifier.span)
 
     def _check_interface(self) -> None:
         """Inputs and outputs must have values, unless these have failed."""
-        failed = self.reading.failed
-        for p in self.definition.parameters:
-            if p.name not in self.scope and p.name not in failed:
-                what = f"input '{p.name}' of the graph is not defined"
-                message = f"{what}: give it an external operation"
-                self.problems.append(Problem(message, p.span))
-        for r in self.definition.results:
-            if r.name not in self.scope and r.name not in failed:
-                message = f"output '{r.name}' of the graph is not assigned"
-                self.problems.append(Problem(message, r.span))
+        advice = "is not defined: give it an external operation"
+        for word, ends, what in (
+            ("input", self.definition.parameters, advice),
+            ("output", self.definition.results, "is not assigned"),
+        ):
+            for end in ends:
+                if end.name not in self.scope and end.name not in self.reading.failed:
+                    message = f"{word} '{end.name}' of the graph {what}"
+                    self.problems.append(Problem(message, end.span))
 
     def _output(self, result: syntax.Identifier) -> Tensor:
         """An output, which must have its name: a copy if the tensor has another one."""

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from nnef_grad.frontends.onnx.node import Node, onnx_op, with_graphs
+from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.values import is_known, shape_of
 
 
-@with_graphs("If")
-def branch(node: Node, known: Mapping[str, Any]) -> list[Any]:
-    """The branch that is taken."""
-    condition = known_number(node, node.operands[0], "its condition")
-    graph = node.attributes["then_branch" if condition else "else_branch"]
-    results: list[Any] = node.reading.run(graph, dict(known))
-    return results
+@onnx_op("If")
+def _branch(node: Node, condition: Any) -> list[Any]:
+    is_first = known_number(node, condition, "its condition")
+    graph = node.attributes["then_branch" if is_first else "else_branch"]
+    return node.reading.run(graph, dict(node.around))
 
 
 def known_number(node: Node, value: Any, what: str) -> Any:
@@ -40,22 +38,19 @@ def stacked(node: Node, parts: Sequence[Any], axis: int) -> Any:
 
 
 @onnx_op("SequenceEmpty", "SequenceConstruct")
-def sequence(node: Node, *items: Any) -> list[Any]:
-    """A new sequence."""
+def _sequence(node: Node, *items: Any) -> list[Any]:
     return [list(items)]
 
 
 @onnx_op("SequenceInsert")
-def insert(node: Node, items: list[Any], item: Any, place: Any = None) -> list[Any]:
+def _insert(node: Node, items: list[Any], item: Any, place: Any = None) -> list[Any]:
     """A sequence with one more value, at the end if no place is given."""
-    made = list(items)
-    at = len(made) if place is None else known_number(node, place, "its position")
-    made.insert(at, item)
-    return [made]
+    at = len(items) if place is None else known_number(node, place, "its position")
+    return [[*items[:at], item, *items[at:]]]
 
 
 @onnx_op("SequenceErase")
-def erase(node: Node, items: list[Any], place: Any = None) -> list[Any]:
+def _erase(node: Node, items: list[Any], place: Any = None) -> list[Any]:
     """A sequence without a value, the last one if no place is given."""
     at = -1 if place is None else known_number(node, place, "its position")
     rest = list(items)
@@ -64,34 +59,32 @@ def erase(node: Node, items: list[Any], place: Any = None) -> list[Any]:
 
 
 @onnx_op("SequenceAt")
-def item(node: Node, items: list[Any], place: Any) -> Any:
-    """A value of a sequence."""
+def _item(node: Node, items: list[Any], place: Any) -> Any:
     return items[known_number(node, place, "its position")]
 
 
 @onnx_op("SequenceLength")
-def length(node: Node, items: list[Any]) -> Any:
-    """The number of its values."""
+def _length(node: Node, items: list[Any]) -> Any:
     return np.asarray(len(items), np.int64)
 
 
 @onnx_op("ConcatFromSequence")
-def concatenate(node: Node, items: list[Any]) -> Any:
+def _concatenate(node: Node, items: list[Any]) -> Any:
     """The values, along an axis that they have, or a new one."""
     axis = node.get("axis", 0)
     if node.get("new_axis", 0):
         return stacked(node, items, axis % (len(shape_of(items[0])) + 1))
     if all(map(is_known, items)):
         return np.concatenate([np.asarray(x) for x in items], axis)
-    return node("concat", items, axis=node.axis(axis, len(shape_of(items[0]))))
+    return node("concat", items, axis=node.along(0, items[0]))
 
 
 @onnx_op("SplitToSequence")
-def split(node: Node, x: Any, sizes: Any = None) -> list[Any]:
+def _split(node: Node, x: Any, sizes: Any = None) -> list[Any]:
     """Parts of given extents; or of extent 1, whose axis may go."""
-    axis = node.axis(node.get("axis", 0), len(shape_of(x)))
+    axis = node.along(0, x)
     extent = shape_of(x)[axis]
-    extents = [1] * extent if sizes is None else _parts(node, sizes, extent)
+    extents = [1] * extent if sizes is None else _extents(node, sizes, extent)
     ends = np.cumsum(extents).tolist()
     parts = [
         node.piece(x, axis, end - n, end, "part")
@@ -102,7 +95,8 @@ def split(node: Node, x: Any, sizes: Any = None) -> list[Any]:
     return [parts]
 
 
-def _parts(node: Node, sizes: Any, extent: int) -> list[int]:
+def _extents(node: Node, sizes: Any, extent: int) -> list[int]:
+    """Those of the parts: given one by one, or as that of all but the last."""
     given = np.asarray(node.known(sizes, "the extents of its parts"))
     if given.ndim:
         return list(given.tolist())

@@ -1,14 +1,14 @@
-"""Element-wise operations."""
+"""Element-wise operations; onnx.nnef has those that are formulas."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from nnef_grad.frontends.onnx.node import Node, onnx_op
+from nnef_grad.frontends.onnx.reading import FORMULAS, Node, onnx_op
 from nnef_grad.frontends.tract.operations.inputs import DTYPES
 from nnef_grad.frontends.values import (
     broadcast_shapes,
@@ -18,103 +18,66 @@ from nnef_grad.frontends.values import (
     without_objects,
 )
 from nnef_grad.graph.ir import Tensor
-from nnef_grad.language.library import standard
 
-# Operations of the standard, or fragments, and their attributes with the defaults of ONNX.
-FUNCTIONS: dict[str, tuple[str, dict[str, float]]] = {
-    "Celu": ("celu", {"alpha": 1.0}),
-    "Elu": ("elu", {"alpha": 1.0}),
-    "Erf": ("erf", {}),
-    "HardSigmoid": ("hard_sigmoid", {"alpha": 0.2, "beta": 0.5}),
-    "HardSwish": ("hard_swish", {}),
-    "LeakyRelu": ("leaky_relu", {"alpha": 0.01}),
-    "Mish": ("mish", {}),
-    "Reciprocal": ("rcp", {}),
-    "Round": ("round_even", {}),
-    "Selu": ("scaled_elu", {"alpha": 1.67326319, "gamma": 1.05070102}),
-    "Shrink": ("shrink", {"lambd": 0.5, "bias": 0.0}),
-    "Softsign": ("softsign", {}),
-    "Swish": ("swish", {"alpha": 1.0}),
-    "ThresholdedRelu": ("thresholded_relu", {"alpha": 1.0}),
-}
-# Those that NNEF calls the same, but in small letters.
-_SAME = (
-    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Exp",
-    "Floor", "Log", "Neg", "Not", "Relu", "Sigmoid", "Sign", "Sin", "Sinh", "Softplus",
-    "Sqrt", "Tan", "Tanh",
-)  # fmt: skip
-FUNCTIONS |= {kind: (kind.lower(), {}) for kind in _SAME}
+# Operators that the standard has, too: what reads and what writes files knows these.
+UNARY = {
+    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh",
+    "Atan": "atan", "Atanh": "atanh", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh",
+    "Exp": "exp", "Floor": "floor", "Log": "log", "Neg": "neg", "Not": "not",
+    "Reciprocal": "rcp", "Relu": "relu", "Sigmoid": "sigmoid", "Sign": "sign",
+    "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus", "Sqrt": "sqrt", "Tan": "tan",
+    "Tanh": "tanh",
+}  # fmt: skip
+BINARY = {
+    "Add": "add", "And": "and", "Div": "div", "Equal": "eq", "Greater": "gt",
+    "GreaterOrEqual": "ge", "Less": "lt", "LessOrEqual": "le", "Mul": "mul", "Or": "or",
+    "PRelu": "prelu", "Sub": "sub",
+}  # fmt: skip
+_READ = {**BINARY, "Xor": "ne"}
 
 
-@onnx_op(*FUNCTIONS)
-def function(node: Node, x: Any) -> Any:
-    """A function of one operand."""
-    defaults = FUNCTIONS[node.kind][1]
-    settings = {name: node.get(name, value) for name, value in defaults.items()}
-    return applied(node, node.kind, settings, x)
+@onnx_op(*UNARY, *FORMULAS)
+def _function(node: Node, x: Any) -> Any:
+    return applied(node, node.kind, x, settings_of(node.kind, node.get))
 
 
-def applied(node: Node, kind: str, settings: Mapping[str, float], x: Any) -> Any:
+def settings_of(kind: str, setting: Callable[[str, Any], Any]) -> dict[str, Any]:
+    """The settings of a function of one operand: each by its name, and its default."""
+    defaults = FORMULAS[kind].defaults if kind in FORMULAS else {}
+    return {name: setting(name, value) for name, value in defaults.items()}
+
+
+def applied(node: Node, kind: str, x: Any, settings: Mapping[str, Any]) -> Any:
     """A function of one operand, with its settings."""
-    name = FUNCTIONS[kind][0]
-    emit: Any = node if name in standard() else node.expand
-    return emit(name, x, **settings)
+    if kind in UNARY:
+        return node(UNARY[kind], x)
+    return node.expand(kind, x, **settings)
 
 
 @onnx_op("Identity")
-def identity(node: Node, x: Any) -> Any:
+def _identity(node: Node, x: Any) -> Any:
     """The value itself; of a sequence, too."""
     return [x] if isinstance(x, list) else x
 
 
-@onnx_op("PRelu")
-def prelu(node: Node, x: Any, slope: Any) -> Any:
-    """x, or a slope times x where it is negative."""
-    return node("prelu", *node.aligned(x, slope))
-
-
-@onnx_op("Gelu")
-def gelu(node: Node, x: Any) -> Any:
-    """x * P(X <= x), or its approximation."""
-    if node.get("approximate", "none") == "tanh":
-        return node.expand("gelu_by_tanh", x)
-    return node("gelu", x)
-
-
-_BINARY = {
-    "Add": "add", "And": "and", "Div": "div", "Equal": "eq", "Greater": "gt",
-    "GreaterOrEqual": "ge", "Less": "lt", "LessOrEqual": "le", "Mul": "mul", "Or": "or",
-    "Sub": "sub", "Xor": "ne",
-}  # fmt: skip
-
-
-@onnx_op(*_BINARY)
-def binary(node: Node, x: Any, y: Any) -> Any:
-    """An operation of two operands."""
-    return node(_BINARY[node.kind], *_placed(node, x, y))
-
-
-def _placed(node: Node, x: Any, y: Any) -> list[Any]:
-    """Operands with axes in the same places: before version 7 an attribute says where the
+@onnx_op(*_READ)
+def _binary(node: Node, x: Any, y: Any) -> Any:
+    """Operands have axes in the same places: before version 7 an attribute says where the
     second one begins.
     """
-    if (
-        node.version >= 7
-        or not node.get("broadcast", 0)
-        or "axis" not in node.attributes
-    ):
-        return node.aligned(x, y)
-    rank = len(shape_of(x))
-    after = rank - len(shape_of(y)) - node.axis(node.get("axis", 0), rank)
-    end = len(shape_of(y))
-    return node.aligned(x, node("unsqueeze", y, axes=list(range(end, end + after))))
+    is_placed = node.version < 7 and node.get("broadcast", 0)
+    if is_placed and "axis" in node.attributes:
+        end, rank = len(shape_of(y)), len(shape_of(x))
+        after = rank - end - node.along(0, x)
+        y = node("unsqueeze", y, axes=list(range(end, end + after)))
+    return node(_READ[node.kind], *node.aligned(x, y))
 
 
 _SEVERAL = {"Max": "max", "Mean": "add", "Min": "min", "Sum": "add"}
 
 
 @onnx_op(*_SEVERAL)
-def several(node: Node, *operands: Any) -> Any:
+def _several(node: Node, *operands: Any) -> Any:
     """Any number of operands in ONNX, two in NNEF."""
     name = _SEVERAL[node.kind]
     made = reduce(lambda x, y: node(name, *node.aligned(x, y)), operands)
@@ -122,23 +85,20 @@ def several(node: Node, *operands: Any) -> Any:
 
 
 @onnx_op("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "BitShift")
-def bits(node: Node, *_: Any) -> Any:
+def _bits(node: Node, *_: Any) -> Any:
     """Only of known integers."""
     node.refuse("NNEF has no operations on bits")
 
 
 @onnx_op("Pow")
-def power(node: Node, x: Any, y: Any) -> Any:
+def _power(node: Node, x: Any, y: Any) -> Any:
     """Powers, of mixed types in ONNX: integers become scalars."""
     made = node("pow", *(node.scalars(v) for v in node.aligned(x, y)))
-    is_whole = dtype_of(x) == "integer"
-    if not is_whole:
-        return made
-    return node.reading.converted(made, "integer", node.hint, node.span)
+    return node.converted(made, "integer") if dtype_of(x) == "integer" else made
 
 
 @onnx_op("Mod")
-def modulo(node: Node, x: Any, y: Any) -> Any:
+def _modulo(node: Node, x: Any, y: Any) -> Any:
     """The remainder: with the sign of the divisor, or with `fmod` of the dividend."""
     if all(map(is_known, (x, y))):
         # Of extents with symbols, which are positive.
@@ -150,7 +110,7 @@ def modulo(node: Node, x: Any, y: Any) -> Any:
 
 
 @onnx_op("Clip")
-def clip(node: Node, x: Any, *_: Any) -> Any:
+def _clip(node: Node, x: Any, *_: Any) -> Any:
     """Bounds are attributes before version 11."""
     low, high = (
         node.operand(place) if name not in node.attributes else node.get(name, 0.0)
@@ -169,7 +129,7 @@ def clip(node: Node, x: Any, *_: Any) -> Any:
 
 
 @onnx_op("Where")
-def where(node: Node, condition: Any, x: Any, y: Any) -> Any:
+def _where(node: Node, condition: Any, x: Any, y: Any) -> Any:
     """A choice; or one of both where the condition is the same everywhere."""
     shape = broadcast_shapes(*map(shape_of, (condition, x, y)))
     if is_known(condition) and np.size(condition):
@@ -180,15 +140,8 @@ def where(node: Node, condition: Any, x: Any, y: Any) -> Any:
     return node("select", *node.aligned(condition, x, y))
 
 
-@onnx_op("IsInf")
-def is_infinite(node: Node, x: Any) -> Any:
-    """Whether elements are beyond the largest number."""
-    sides = node.get("detect_positive", 1), node.get("detect_negative", 1)
-    return node.expand("is_inf", x, above=bool(sides[0]), below=bool(sides[1]))
-
-
 @onnx_op("IsNaN")
-def is_nan(node: Node, x: Any) -> Any:
+def _is_nan(node: Node, x: Any) -> Any:
     """Whether elements differ from themselves. Exporters ask so for rows of a softmax
     that are masked completely: it is not a number there, but here minus infinity is the
     smallest number.
@@ -219,14 +172,11 @@ def _has_open_rows(node: Node, x: Tensor, axes: list[int]) -> bool:
 
 
 @onnx_op("Cast", "CastLike")
-def cast(node: Node, x: Any, like: Any = None) -> Any:
-    """A conversion; scalars are truncated to integers."""
-    dtype = (
-        dtype_of(like) if node.kind == "CastLike" else DATA_TYPES.get(node.get("to", 0))
-    )
+def _cast(node: Node, x: Any, like: Any = None) -> Any:
+    dtype = DATA_TYPES.get(node.get("to", 0)) if like is None else dtype_of(like)
     if dtype is None:
         node.refuse("NNEF does not have the data type")
-    return node.reading.converted(x, dtype, node.hint, node.span)
+    return node.converted(x, dtype)
 
 
 _NAMES = {1: "f32", 10: "f16", 11: "f64", 9: "bool", 2: "u8", 3: "i8", 4: "u16", 5: "i16",
@@ -236,10 +186,9 @@ DATA_TYPES = {**{number: DTYPES[name] for number, name in _NAMES.items()}, 16: "
 
 
 @onnx_op("Dropout")
-def dropout(node: Node, x: Any, *_: Any) -> Any:
+def _dropout(node: Node, x: Any, *_: Any) -> Any:
     """The identity: dropout has no effect in inference."""
-    node.require(
-        not any(node.items("training_mode", 2, 0)), "it must not be in training mode"
-    )
+    is_training = any(node.items("training_mode", 2, 0))
+    node.require(not is_training, "it must not be in training mode")
     node.require(not node.uses(1), "the mask must not be used")
     return x

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nnef_grad.frontends.onnx.node import Node, onnx_op
+from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.products import matmul
 from nnef_grad.frontends.tract.operations.products import contract
 from nnef_grad.frontends.values import shape_of
@@ -13,7 +13,7 @@ onnx_op("MatMul")(matmul)
 
 
 @onnx_op("Gemm")
-def gemm(node: Node, a: Any, b: Any, c: Any = None) -> Any:
+def _gemm(node: Node, a: Any, b: Any, c: Any = None) -> Any:
     """alpha * a * b + beta * c, in the shortest form in NNEF."""
     alpha, beta = node.get("alpha", 1.0), node.get("beta", 1.0)
     flips: dict[str, Any] = {
@@ -33,6 +33,5 @@ def gemm(node: Node, a: Any, b: Any, c: Any = None) -> Any:
 
 
 @onnx_op("Einsum")
-def einsum(node: Node, *operands: Any) -> Any:
-    """Products of tensors, summed over the axes that the result does not have."""
+def _einsum(node: Node, *operands: Any) -> Any:
     return contract(node, operands, node.get("equation", ""))

@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.frontends.onnx.node import Node, onnx_op
+from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.values import Array, is_known, shape_of
 
 
 @onnx_op("QuantizeLinear")
-def quantize(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
+def _quantize(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
     """The nearest code, half ways to the even one, as torch.fake_quantize: the gradient is
     that of x / scale, and zero beyond the first and the last code.
     """
-    _refuse_blocks(node)
-    offset = np.zeros((), np.uint8) if zero is None else _codes(node, zero)
+    offset = _codes(node, zero)
     first, last = map(float, _limits(node, offset))
     x = node.scalars(x)
     level = node("div", x, _along_axis(node, scale, x), hint="level")
@@ -37,15 +36,13 @@ def quantize(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
 
 
 @onnx_op("DequantizeLinear")
-def dequantize(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
+def _dequantize(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
     """(x - zero) * scale. Of constant codes it is a variable, which can be trained."""
-    _refuse_blocks(node)
-    offset = np.zeros((), np.uint8) if zero is None else _codes(node, zero)
+    offset = _codes(node, zero)
     if is_known(x):
-        numbers = (
-            np.asarray(x, np.float64) - _along_axis(node, offset, x)
-        ) * np.asarray(_along_axis(node, node.known(scale, "its scale"), x))
-        single = numbers.astype(np.float32)
+        factor = np.asarray(_along_axis(node, node.known(scale, "its scale"), x))
+        centered = np.asarray(x, np.float64) - _along_axis(node, offset, x)
+        single = (centered * factor).astype(np.float32)
         return node.reading.variable(node.hint, single) if single.ndim else single
     x = node.scalars(x)
     if offset.any():
@@ -54,12 +51,11 @@ def dequantize(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
     return node("mul", x, _along_axis(node, scale, x))
 
 
-def _refuse_blocks(node: Node) -> None:
-    node.require(not node.get("block_size", 0), "block scales are not supported")
-
-
 def _codes(node: Node, zero: Any) -> Array:
     """The zero point, whose data type is that of codes."""
+    node.require(not node.get("block_size", 0), "block scales are not supported")
+    if zero is None:
+        return np.zeros((), np.uint8)
     array = np.asarray(node.known(zero, "its zero point"))
     node.require(
         array.dtype.kind in "iu", f"codes of type {array.dtype} are not supported"
@@ -77,10 +73,11 @@ def _limits(node: Node, offset: Array) -> tuple[int, int]:
 
 def _along_axis(node: Node, values: Any, x: Any) -> Any:
     """A number for each element along the axis, aligned with a tensor."""
-    count, rank = len(shape_of(values)), len(shape_of(x))
-    if not count or np.prod(shape_of(values)) == 1:
-        return values if not count else node.reshaped(values, [1] * rank)
-    axis = node.axis(node.get("axis", 1), rank)
+    if not shape_of(values):
+        return values
+    (count, *_), rank = shape_of(values), len(shape_of(x))
+    if np.prod(shape_of(values)) == 1:
+        return node.reshaped(values, [1] * rank)
     shape = [1] * rank
-    shape[axis] = shape_of(values)[0]
+    shape[node.along(1, x)] = count
     return node.reshaped(values, shape)

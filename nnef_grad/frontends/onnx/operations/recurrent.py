@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
-from nnef_grad.frontends.onnx.node import Node, onnx_op
-from nnef_grad.frontends.onnx.operations.elementwise import FUNCTIONS, applied
+import numpy as np
+
+from nnef_grad.frontends.onnx.operations.elementwise import applied, settings_of
+from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.products import linear
 from nnef_grad.frontends.recurrence import Cell, Weights, along, part, with_one_bias
 from nnef_grad.frontends.values import is_known, shape_of
@@ -15,17 +17,15 @@ from nnef_grad.frontends.values import is_known, shape_of
 Function = Callable[[Any], Any]
 
 
-class Kind(NamedTuple):
+class _Kind(NamedTuple):
     """A recurrent operation.
 
     Attributes:
-        gates: how many rows of parameters there are for each element of a state.
         states: how many states it has.
         activations: those that it has if nothing is said.
         cell: makes a step of it, by its activations.
     """
 
-    gates: int
     states: int
     activations: list[str]
     cell: Callable[[Node, list[Function]], Cell]
@@ -80,7 +80,6 @@ def _gru(layer: Node, activations: list[Function]) -> Cell:
 
 
 def _gates(node: Node, weights: Any, first: int, last: int) -> Any:
-    """The rows of some gates of a GRU."""
     rows = shape_of(weights)[0] // 3
     return node.piece(weights, 0, first * rows, last * rows, "gates")
 
@@ -100,9 +99,9 @@ def _of_state(node: Node, h: Any, weights: Weights) -> Any:
 
 
 _KINDS = {
-    "LSTM": Kind(4, 2, ["Sigmoid", "Tanh", "Tanh"], _lstm),
-    "GRU": Kind(3, 1, ["Sigmoid", "Tanh"], _gru),
-    "RNN": Kind(1, 1, ["Tanh"], _rnn),
+    "LSTM": _Kind(2, ["Sigmoid", "Tanh", "Tanh"], _lstm),
+    "GRU": _Kind(1, ["Sigmoid", "Tanh"], _gru),
+    "RNN": _Kind(1, ["Tanh"], _rnn),
 }
 _ACTIVATIONS = (
     "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Softsign", "Tanh",
@@ -113,7 +112,7 @@ _DIRECTIONS = {"forward": [False], "reverse": [True], "bidirectional": [False, T
 
 
 @onnx_op(*_KINDS)
-def recurrent(node: Node, x: Any, w: Any, r: Any, *_: Any) -> list[Any]:
+def _recurrent(node: Node, x: Any, w: Any, r: Any, *_: Any) -> list[Any]:
     """The results of all steps, and the last states. The layout is the axis of the steps: the
     batch has the other one of the first two.
     """
@@ -138,47 +137,37 @@ def _refuse_unusual(node: Node, steps: Any) -> None:
     node.require(node.get("input_forget", 0) == 0, "input_forget must be 0")
     node.require(node.get("clip", None) is None, "clip must be left out")
     lengths = node.operand(4)
-    is_one = lengths is None or (
-        is_known(lengths) and all(n == steps for n in node.items("", 4))
-    )
-    node.require(is_one, "sequences must be as long as the input")
+    is_one = lengths is None or (is_known(lengths) and np.all(np.equal(lengths, steps)))
+    node.require(bool(is_one), "sequences must be as long as the input")
 
 
-def _functions(node: Node, kind: Kind, directions: int) -> Iterator[Function]:
+def _functions(node: Node, kind: _Kind, directions: int) -> Iterator[Function]:
     """The activations, those of each direction after the other."""
     given = node.get("activations", kind.activations * directions)
     numbers: dict[str, Iterator[float]] = {
         name: iter(node.get(f"activation_{name}", [])) for name in ("alpha", "beta")
     }
     for word in given:
-        word = getattr(word, "decode", word.__str__)()
+        word = word if isinstance(word, str) else word.decode()
         node.require(word in _ACTIVATIONS, f"the activation {word} is not supported")
-        defaults = FUNCTIONS[word][1]
-        settings = {n: next(numbers[n], value) for n, value in defaults.items()}
-        yield partial(applied, node, word, settings)
+        settings = settings_of(word, lambda name, value: next(numbers[name], value))
+        yield partial(applied, node, word, settings=settings)
 
 
 def _weights(node: Node, place: int) -> Weights:
-    """The parameters of a direction."""
-    w, r, b, p = (_of(node, x, place) for x in map(node.operand, (1, 2, 3, 7)))
+    w, r, b, p = (
+        None if x is None else part(node, x, 0, place)
+        for x in map(node.operand, (1, 2, 3, 7))
+    )
     if b is None:
         return Weights(w, r, peepholes=p)
     of_input, of_state = node("split", b, axis=0, ratios=[1, 1])
     weights = Weights(w, r, of_input, of_state, peepholes=p)
-    return with_one_bias(node, weights) if _is_sum(node) else weights
-
-
-def _is_sum(node: Node) -> bool:
-    """Whether both biases enter in one sum."""
-    return node.kind != "GRU" or not node.get("linear_before_reset", 0)
-
-
-def _of(node: Node, x: Any, place: int) -> Any:
-    return None if x is None else part(node, x, 0, place)
+    is_sum = node.kind != "GRU" or not node.get("linear_before_reset", 0)
+    return with_one_bias(node, weights) if is_sum else weights
 
 
 def _state(node: Node, x: Any, number: int, place: int) -> Any:
-    """A state to begin with."""
     given, layout = node.operand(5 + number), node.get("layout", 0)
     if given is not None:
         return part(node, given, layout, place)

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import prod
 from typing import Any
 
-from nnef_grad.frontends.onnx.node import Node, onnx_op
-from nnef_grad.frontends.tract.operations.reductions import product as product_along
+from nnef_grad.frontends.onnx.reading import Node, onnx_op
+from nnef_grad.frontends.tract.operations.reductions import local_response, product
 from nnef_grad.frontends.values import shape_of
+from nnef_grad.language.library import standard
 
 _REDUCTIONS = {
-    "ReduceMax": "max_reduce",
-    "ReduceMean": "mean_reduce",
-    "ReduceMin": "min_reduce",
-    "ReduceSum": "sum_reduce",
-}
-_FRAGMENTS = {
-    "ReduceL1": "l1_reduce",
-    "ReduceL2": "l2_reduce",
-    "ReduceLogSum": "log_reduce",
-    "ReduceLogSumExp": "log_sum_exp",
+    "ReduceL1": "l1_reduce", "ReduceL2": "l2_reduce", "ReduceLogSum": "log_reduce",
+    "ReduceLogSumExp": "log_sum_exp", "ReduceMax": "max_reduce",
+    "ReduceMean": "mean_reduce", "ReduceMin": "min_reduce", "ReduceSum": "sum_reduce",
     "ReduceSumSquare": "square_reduce",
-}
+}  # fmt: skip
 
 
-@onnx_op(*_REDUCTIONS, *_FRAGMENTS, "ReduceProd")
-def reduction(node: Node, x: Any, *_: Any) -> Any:
+@onnx_op(*_REDUCTIONS, "ReduceProd")
+def _reduction(node: Node, x: Any, *_: Any) -> Any:
     """A reduction: over all axes if none are given, unless that is a no-op."""
     rank = len(shape_of(x))
     does_nothing = node.get("noop_with_empty_axes", 0)
@@ -34,12 +28,17 @@ def reduction(node: Node, x: Any, *_: Any) -> Any:
     axes = sorted(node.axis(axis, rank) for axis in given)
     if not axes:
         return x
-    if node.kind == "ReduceProd":
-        made = product_along(node, x, axes)
-    elif node.kind in _FRAGMENTS:
-        made = node.expand(_FRAGMENTS[node.kind], node.scalars(x), axes=axes)
+    name = _REDUCTIONS.get(node.kind, "")
+    if not name:
+        made = product(node, x, axes)
+    elif name in standard():
+        made = node(name, x, axes=axes)
     else:
-        made = node(_REDUCTIONS[node.kind], x, axes=axes)
+        made = node.expand(name, node.scalars(x), axes=axes)
+    return _kept(node, made, axes)
+
+
+def _kept(node: Node, made: Any, axes: list[int]) -> Any:
     return made if node.get("keepdims", 1) else node("squeeze", made, axes=axes)
 
 
@@ -47,19 +46,17 @@ _INDICES = {"ArgMax": "argmax_reduce", "ArgMin": "argmin_reduce"}
 
 
 @onnx_op(*_INDICES)
-def index(node: Node, x: Any) -> Any:
-    """The place of an extremum along an axis."""
+def _index(node: Node, x: Any) -> Any:
     node.require(not node.get("select_last_index", 0), "it must be the first one")
-    axis = node.axis(node.get("axis", 0), len(shape_of(x)))
-    made = node(_INDICES[node.kind], x, axes=[axis])
-    return made if node.get("keepdims", 1) else node("squeeze", made, axes=[axis])
+    axes = [node.along(0, x)]
+    return _kept(node, node(_INDICES[node.kind], x, axes=axes), axes)
 
 
 @onnx_op("Softmax", "LogSoftmax", "Hardmax")
-def softmax(node: Node, x: Any) -> Any:
+def _softmax(node: Node, x: Any) -> Any:
     """Before version 13, the axis is the first of those that are summed over."""
     is_one = node.version >= 13
-    axes = _from(node, x, node.get("axis", -1 if is_one else 1))
+    axes = _from(node, x, -1 if is_one else 1)
     axes = axes[:1] if is_one else axes
     node.require(node.kind != "Hardmax", "it is not supported")
     if node.kind == "LogSoftmax":
@@ -67,14 +64,13 @@ def softmax(node: Node, x: Any) -> Any:
     return node("softmax", x, axes=axes)
 
 
-def _from(node: Node, x: Any, axis: int) -> list[int]:
-    """The axes starting from one."""
-    rank = len(shape_of(x))
-    return list(range(axis + rank if axis < 0 else axis, rank))
+def _from(node: Node, x: Any, default: int = -1) -> list[int]:
+    """The axes starting from the one that is given."""
+    return list(range(node.along(default, x), len(shape_of(x))))
 
 
 @onnx_op("BatchNormalization")
-def batch_normalization(
+def _batch_normalization(
     node: Node, x: Any, scale: Any, offset: Any, mean: Any, variance: Any
 ) -> Any:
     """Normalization by the moments from training, or by those of the operand."""
@@ -86,88 +82,75 @@ def batch_normalization(
 
 
 @onnx_op("LayerNormalization")
-def layer_normalization(node: Node, x: Any, scale: Any, offset: Any = None) -> Any:
-    """Normalization by the moments over the last axes."""
+def _layer_normalization(node: Node, x: Any, scale: Any, offset: Any = None) -> Any:
     rank = len(shape_of(x))
-    wide, added = (
-        number if value is None else node.of_rank(value, rank)
-        for value, number in ((scale, 1.0), (offset, 0.0))
-    )
-    return _normalized(node, x, wide, added, _from(node, x, node.get("axis", -1)))
+    wide = node.of_rank(scale, rank)
+    added = 0.0 if offset is None else node.of_rank(offset, rank)
+    return _normalized(node, x, wide, added, _from(node, x))
 
 
 @onnx_op("InstanceNormalization")
-def instance_normalization(node: Node, x: Any, *channels: Any) -> Any:
-    """Normalization by the moments of each channel of each batch item."""
-    axes = range(2, len(shape_of(x)))
+def _instance_normalization(node: Node, x: Any, *channels: Any) -> Any:
     scale, offset = map(node.row, channels)
-    return _normalized(node, x, scale, offset, axes)
+    return _normalized(node, x, scale, offset, range(2, len(shape_of(x))))
 
 
 @onnx_op("MeanVarianceNormalization")
-def mean_variance_normalization(node: Node, x: Any) -> Any:
-    """Normalization by the moments, without scale or bias."""
+def _mean_variance_normalization(node: Node, x: Any) -> Any:
     rank = len(shape_of(x))
     axes = [node.axis(axis, rank) for axis in node.get("axes", [0, 2, 3])]
-    operands = (x, 1.0, 0.0)
-    return node.expand("layer_normalization", *operands, axes=axes, epsilon=0.0)
+    return _normalized(node, x, 1.0, 0.0, axes, epsilon=0.0)
 
 
 def _normalized(
-    node: Node, x: Any, scale: Any, offset: Any, axes: Iterable[int]
+    node: Node,
+    x: Any,
+    scale: Any,
+    offset: Any,
+    axes: Iterable[int],
+    epsilon: float = 1e-5,
 ) -> Any:
     used = any(map(node.uses, range(1, len(node.proto.output))))
     node.require(not used, "only Y must be used")
-    settings: dict[str, Any] = {
-        "axes": list(axes),
-        "epsilon": node.get("epsilon", 1e-5),
-    }
+    settings: Any = {"axes": list(axes), "epsilon": node.get("epsilon", epsilon)}
     return node.expand("layer_normalization", x, scale, offset, **settings)
 
 
 @onnx_op("RMSNormalization")
-def rms_normalization(node: Node, x: Any, scale: Any) -> Any:
-    """Normalization by the root mean square over the last axes."""
+def _rms_normalization(node: Node, x: Any, scale: Any) -> Any:
     wide = node.of_rank(scale, len(shape_of(x)))
-    axes = _from(node, x, node.get("axis", -1))
+    axes = _from(node, x)
     epsilon = node.get("epsilon", 1e-5)
     return node.expand("rms_normalization", x, wide, axes=axes, epsilon=epsilon)
 
 
 @onnx_op("GroupNormalization")
-def group_normalization(node: Node, x: Any, scale: Any, offset: Any) -> Any:
+def _group_normalization(node: Node, x: Any, scale: Any, offset: Any) -> Any:
     """Before version 21 there is a scale for each group, not for each channel."""
     node.require(node.version >= 21, "the version must be at least 21")
     shape, groups = shape_of(x), node.get("num_groups", 1)
     parts = node.reshaped(x, [shape[0], groups, prod(shape[1:]) // groups], "groups")
-    settings: dict[str, Any] = {"axes": [2], "epsilon": node.get("epsilon", 1e-5)}
-    normal = node.expand("layer_normalization", parts, 1.0, 0.0, **settings)
+    normal = _normalized(node, parts, 1.0, 0.0, [2])
     made = node("mul", node.reshaped(normal, shape), node.row(scale), hint="scaled")
     return node("add", made, node.row(offset))
 
 
 @onnx_op("LRN")
-def local_response(node: Node, x: Any) -> Any:
-    """Normalization across channels."""
-    names: dict[str, Any] = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0}
-    settings = {name: node.get(name, value) for name, value in names.items()}
-    size = [node.get("size", 1) if axis == 1 else 1 for axis in range(len(shape_of(x)))]
-    return node("local_response_normalization", x, size=size, **settings)
+def _local_response(node: Node, x: Any) -> Any:
+    defaults: dict[str, Any] = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0, "size": 1}
+    return local_response(node, x, *(node.get(n, d) for n, d in defaults.items()))
 
 
 @onnx_op("LpNormalization")
-def lp_normalization(node: Node, x: Any) -> Any:
-    """Division by the norm along an axis."""
-    p, rank = node.get("p", 2), len(shape_of(x))
-    axes = [node.axis(node.get("axis", -1), rank)]
+def _lp_normalization(node: Node, x: Any) -> Any:
+    p = node.get("p", 2)
     node.require(p in (1, 2), "p must be 1 or 2")
-    return node.expand(f"l{p}_normalized", x, axes=axes)
+    return node.expand(f"l{p}_normalized", x, axes=[node.along(-1, x)])
 
 
 @onnx_op("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
-def global_pool(node: Node, x: Any) -> Any:
-    """A reduction over all spatial axes."""
-    axes: Sequence[int] = list(range(2, len(shape_of(x))))
+def _global_pool(node: Node, x: Any) -> Any:
+    axes = list(range(2, len(shape_of(x))))
     if node.kind == "GlobalLpPool":
         return node.expand("lp_reduce", x, axes=axes, p=float(node.get("p", 2)))
     name = "mean_reduce" if node.kind == "GlobalAveragePool" else "max_reduce"
@@ -180,7 +163,9 @@ _LOSSES = {"mean": "nll_mean", "none": "nll", "sum": "nll_sum"}
 
 
 @onnx_op("NegativeLogLikelihoodLoss")
-def negative_log_likelihood(node: Node, x: Any, target: Any, weight: Any = None) -> Any:
+def _negative_log_likelihood(
+    node: Node, x: Any, target: Any, weight: Any = None
+) -> Any:
     """The elements of the target classes, negated, and weighted by class."""
     reduction, rank = node.get("reduction", "mean"), len(shape_of(x))
     wide = 1.0 if weight is None else node.row(weight)
@@ -198,7 +183,7 @@ def negative_log_likelihood(node: Node, x: Any, target: Any, weight: Any = None)
 
 
 @onnx_op("SoftmaxCrossEntropyLoss")
-def cross_entropy(node: Node, x: Any, target: Any, weight: Any = None) -> list[Any]:
+def _cross_entropy(node: Node, x: Any, target: Any, weight: Any = None) -> list[Any]:
     """The loss of the logarithms of probabilities, and these."""
     chances = node.expand("log_softmax", x, axes=[1])
-    return [negative_log_likelihood(node, chances, target, weight), chances]
+    return [_negative_log_likelihood(node, chances, target, weight), chances]

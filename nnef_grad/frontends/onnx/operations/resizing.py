@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.frontends.onnx.node import Node, onnx_op
+from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.tract.operations import resizing as expansion
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.graph.ir import Shape
@@ -14,7 +14,7 @@ from nnef_grad.ops.resizing import Axis, Resizing
 
 
 @onnx_op("Resize", "Upsample")
-def resize(node: Node, x: Any, *_: Any) -> Any:
+def _resize(node: Node, x: Any, *_: Any) -> Any:
     """Resizing. Before version 11 there are no coordinate modes: it is asymmetric."""
     is_old = node.version < 11
     places = node.get("coordinate_transformation_mode", "half_pixel")
@@ -38,32 +38,23 @@ def _axes(node: Node, shape: Shape) -> list[Axis]:
     rank = len(shape)
     along = [node.axis(a, rank) for a in node.get("axes", range(rank))]
     scales = node.items("scales", 1 if node.version < 11 else 2, [])
-    given = scales or node.items("sizes", 3)
-    made = dict(zip(along, given, strict=True))
-    if scales:
-        return expansion.axes_of(
-            node, shape, [made.get(a, 1.0) for a in range(rank)], []
-        )
-    return expansion.axes_of(
-        node, shape, [], [made.get(*pair) for pair in enumerate(shape)]
-    )
+    sizes = [] if scales else node.items("sizes", 3)
+    still: list[Any] = [1.0] * rank if scales else list(shape)
+    for axis, given in zip(along, scales or sizes, strict=True):
+        still[axis] = given
+    return expansion.axes_of(node, shape, *((still, []) if scales else ([], still)))
 
 
 @onnx_op("GridSample")
-def grid_sample(node: Node, x: Any, grid: Any) -> Any:
-    """Samples of images at the points of a grid from -1 to 1."""
+def _grid_sample(node: Node, x: Any, grid: Any) -> Any:
     names = {"linear": "bilinear", "cubic": "bicubic"}
-    mode = node.get("mode", "linear")
-    border = node.get("padding_mode", "zeros")
-    is_aligned = bool(node.get("align_corners", 0))
-    return expansion.grid_sample(
-        node, x, grid, names.get(mode, mode), border, is_aligned
-    )
+    mode, border = node.get("mode", "linear"), node.get("padding_mode", "zeros")
+    how = names.get(mode, mode), border, bool(node.get("align_corners", 0))
+    return expansion.grid_sample(node, x, grid, *how)
 
 
 @onnx_op("AffineGrid")
-def affine_grid(node: Node, theta: Any, _: Any) -> Any:
-    """The points of a regular grid after an affine map."""
+def _affine_grid(node: Node, theta: Any, _: Any) -> Any:
     batch, _channels, *extents = node.items("size", 1)
     return expansion.affine_grid(
         node, theta, [batch, *extents], bool(node.get("align_corners", 0))
@@ -71,17 +62,15 @@ def affine_grid(node: Node, theta: Any, _: Any) -> Any:
 
 
 @onnx_op("CenterCropPad")
-def center(node: Node, x: Any, _: Any) -> Any:
+def _center(node: Node, x: Any, _: Any) -> Any:
     """The middle, or zeros around."""
     shape, rank = shape_of(x), len(shape_of(x))
-    sizes = node.items("shape", 1)
     axes = [node.axis(a, rank) for a in node.get("axes", range(rank))]
-    wanted = dict(zip(axes, sizes, strict=True))
     padding = [(0, 0)] * rank
-    for axis, made in wanted.items():
-        more, less = made - shape[axis], shape[axis] - made
-        if less > 0:
-            first = less // 2
+    for axis, made in zip(axes, node.items("shape", 1), strict=True):
+        more = made - shape[axis]
+        if more < 0:
+            first = -more // 2
             x = node.piece(x, axis, first, first + made, "middle")
         else:
             padding[axis] = (more // 2, more - more // 2)

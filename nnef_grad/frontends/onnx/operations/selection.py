@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.frontends.onnx.node import Node, onnx_op
+from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.tract.operations import selection as expansion
 from nnef_grad.frontends.tract.operations import shapes
 from nnef_grad.frontends.tract.operations.reductions import running_sums
@@ -15,26 +15,23 @@ from nnef_grad.frontends.values import Array, dtype_of, is_known, shape_of
 
 
 @onnx_op("GatherElements")
-def gather_elements(node: Node, x: Any, indices: Any) -> Any:
-    """The element of a row that an index names."""
+def _gather_elements(node: Node, x: Any, indices: Any) -> Any:
     return expansion.gather_elements(node, x, indices, node.get("axis", 0))
 
 
 @onnx_op("Scatter", "ScatterElements")
-def scatter_elements(node: Node, x: Any, indices: Any, updates: Any) -> Any:
-    """Updates in place of the elements that their indices name, or added to them."""
+def _scatter_elements(node: Node, x: Any, indices: Any, updates: Any) -> Any:
     settings = node.get("axis", 0), node.get("reduction", "none")
     return expansion.scatter_elements(node, x, indices, updates, *settings)
 
 
 @onnx_op("GatherND")
-def gather_blocks(node: Node, x: Any, indices: Any) -> Any:
-    """The blocks that rows of indices name: positions in the first axes."""
+def _gather_blocks(node: Node, x: Any, indices: Any) -> Any:
     return expansion.gather_blocks(node, x, indices, node.get("batch_dims", 0))
 
 
 @onnx_op("ScatterND")
-def scatter_blocks(node: Node, x: Any, indices: Any, updates: Any) -> Any:
+def _scatter_blocks(node: Node, x: Any, indices: Any, updates: Any) -> Any:
     """Updates in place of the blocks that their indices name, or added to them."""
     reduction, shape = node.get("reduction", "none"), shape_of(x)
     places = shape[: shape_of(indices)[-1]]
@@ -92,16 +89,14 @@ def _last_of_equals(items: Array) -> Array:
 
 
 @onnx_op("TopK")
-def top(node: Node, x: Any, *_: Any) -> list[Any]:
-    """The largest elements, or the smallest, one after the other."""
+def _top(node: Node, x: Any, *_: Any) -> list[Any]:
     (count,) = node.items("k", 1)
     axis, is_largest = node.get("axis", -1), bool(node.get("largest", 1))
     return list(expansion.largest(node, x, count, axis, is_largest))
 
 
 @onnx_op("CumSum")
-def cumulative_sum(node: Node, x: Any, _: Any) -> Any:
-    """Sums of the elements up to each one, which it may leave out."""
+def _cumulative_sum(node: Node, x: Any, _: Any) -> Any:
     along = node.axis(node.items("axis", 1)[0], len(shape_of(x)))
     is_back, excludes = (bool(node.get(n, 0)) for n in ("reverse", "exclusive"))
     given, dtype = node.scalars(x), dtype_of(x)
@@ -109,8 +104,7 @@ def cumulative_sum(node: Node, x: Any, _: Any) -> Any:
 
 
 @onnx_op("OneHot")
-def one_hot(node: Node, indices: Any, depth: Any, values: Any) -> Any:
-    """A value at each index, and another one elsewhere."""
+def _one_hot(node: Node, indices: Any, depth: Any, values: Any) -> Any:
     (extent,) = np.ravel(node.known(depth, "depth")).tolist()
     off, on = map(float, np.ravel(node.known(values, "values")).tolist())
     axis = node.get("axis", -1)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from onnx.numpy_helper import to_array
 
-from nnef_grad.frontends.onnx.node import Node, onnx_op
+from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.tract.operations import shapes
 from nnef_grad.frontends.tract.operations.selection import gather as gathered
 from nnef_grad.frontends.values import (
@@ -20,46 +20,37 @@ from nnef_grad.frontends.values import (
     is_known,
     shape_of,
 )
-from nnef_grad.graph.extents import (
-    Dimension,
-    OpenExtentError,
-    has_symbols,
-    may_exceed,
-)
+from nnef_grad.graph.extents import Dimension, OpenExtentError, has_symbols, may_exceed
 
 # Beyond any position.
 FAR = 2**31 - 1
 
 
 @onnx_op("Shape")
-def shape(node: Node, x: Any) -> Any:
-    """The extents, or some of them."""
+def _shape(node: Node, x: Any) -> Any:
     return as_extents(shape_of(x)[node.get("start", 0) : node.get("end", None)])
 
 
 @onnx_op("Size")
-def size(node: Node, x: Any) -> Any:
-    """The number of elements."""
-    return as_extents([prod(shape_of(x))])[0]
+def _size(node: Node, x: Any) -> Any:
+    return prod(shape_of(x))
 
 
 @onnx_op("ConstantOfShape")
-def constant(node: Node, _: Any) -> Any:
+def _constant(node: Node, _: Any) -> Any:
     """One number, in a shape with symbols."""
     given = node.attributes.get("value")
     value = np.zeros(1, np.float32) if given is None else to_array(given)
-    number = converted(value.reshape(()), dtype_of(value)).item()
-    dtype = dtype_of(value)
-    shape = node.items("input", 0)
-    return node("constant", dtype=dtype, shape=shape, value=[number])
+    dtype, shape = dtype_of(value), node.items("input", 0)
+    items = converted(value, dtype).reshape(-1).tolist()
+    return node("constant", dtype=dtype, shape=shape, value=items)
 
 
 @onnx_op("Range")
-def numbers(node: Node, start: Any, limit: Any, delta: Any) -> Any:
+def _numbers(node: Node, start: Any, limit: Any, delta: Any) -> Any:
     """Whole numbers in equal steps, up to an extent with symbols."""
-    first, last, step = (
-        node.items(name, place)[0] for place, name in enumerate(_RANGE)
-    )
+    names = ("start", "limit", "delta")
+    first, last, step = (node.items(n, place)[0] for place, n in enumerate(names))
     node.require(dtype_of(delta) == "integer", "its operands must be integers")
     count = -((first - last) // step)
     found = node.positions(count, 0, 1)
@@ -70,24 +61,19 @@ def numbers(node: Node, start: Any, limit: Any, delta: Any) -> Any:
     return node("cast", found, dtype="integer")
 
 
-_RANGE = ("start", "limit", "delta")
-
-
 @onnx_op("EyeLike")
-def of_values(node: Node, *_: Any) -> Any:
-    """Only of known operands."""
+def _of_values(node: Node, *_: Any) -> Any:
     node.refuse("its operands must be known before the model is run")
 
 
 @onnx_op("Compress", "NonMaxSuppression", "NonZero", "Unique")
-def of_open_shape(node: Node, *_: Any) -> Any:
-    """Only of known operands: NNEF has fixed shapes."""
+def _of_open_shape(node: Node, *_: Any) -> Any:
     instead = "multiply by a mask, or choose with torch.where or torch.topk"
     node.refuse(f"the shape of its result depends on values: {instead}")
 
 
 @onnx_op("Reshape")
-def reshape(node: Node, x: Any, *_: Any) -> Any:
+def _reshape(node: Node, x: Any, *_: Any) -> Any:
     """A reshape; an extent of 0 is that of the operand."""
     given = node.items("shape", 1)
     has_zeros = node.get("allowzero", 0) and 0 in given
@@ -101,15 +87,15 @@ def reshape(node: Node, x: Any, *_: Any) -> Any:
 
 
 @onnx_op("Flatten")
-def flatten(node: Node, x: Any) -> Any:
+def _flatten(node: Node, x: Any) -> Any:
     """A matrix: the axes before an axis become rows, the others columns."""
-    axis, old = node.get("axis", 1), shape_of(x)
+    old, axis = shape_of(x), node.get("axis", 1)
     axis = axis + len(old) if axis < 0 else axis
     return node.reshaped(x, [prod(old[:axis]), prod(old[axis:])])
 
 
 @onnx_op("Squeeze")
-def squeeze(node: Node, x: Any, *_: Any) -> Any:
+def _squeeze(node: Node, x: Any, *_: Any) -> Any:
     """Squeezes all axes of extent 1 if none are given."""
     old = shape_of(x)
     ones = [axis for axis, extent in enumerate(old) if extent == 1]
@@ -118,7 +104,7 @@ def squeeze(node: Node, x: Any, *_: Any) -> Any:
 
 
 @onnx_op("Unsqueeze")
-def unsqueeze(node: Node, x: Any, *_: Any) -> Any:
+def _unsqueeze(node: Node, x: Any, *_: Any) -> Any:
     """Inserts axes, which count in the result."""
     given = node.items("axes", 1)
     rank = len(shape_of(x)) + len(given)
@@ -126,52 +112,48 @@ def unsqueeze(node: Node, x: Any, *_: Any) -> Any:
 
 
 @onnx_op("Transpose")
-def transpose(node: Node, x: Any) -> Any:
+def _transpose(node: Node, x: Any) -> Any:
     """Axes in another order: turned around if none is given."""
     axes = node.get("perm", list(range(len(shape_of(x))))[::-1])
     return node.transposed(x, list(axes))
 
 
 @onnx_op("Concat")
-def concat(node: Node, *parts: Any) -> Any:
+def _concat(node: Node, *parts: Any) -> Any:
     """A concatenation of the operands that have elements: NNEF has no empty tensors."""
-    axis = node.axis(node.get("axis", 1), len(shape_of(parts[0])))
     filled = [part for part in parts if 0 not in shape_of(part)]
-    return node.joined(filled, axis)
+    return node.joined(filled, node.along(1, parts[0]))
 
 
 @onnx_op("Split")
-def split(node: Node, x: Any, *_: Any) -> Any:
+def _split(node: Node, x: Any, *_: Any) -> Any:
     """Parts of given extents, or of equal ones."""
-    axis = node.axis(node.get("axis", 0), len(shape_of(x)))
+    axis = node.along(0, x)
     extent, count = shape_of(x)[axis], len(node.proto.output)
     each = -(-extent // count)
     equal = [min(each, extent - each * place) for place in range(count)]
-    parts = node("split", x, axis=axis, ratios=node.items("split", 1, equal))
-    return list(parts)
+    return [*node("split", x, axis=axis, ratios=node.items("split", 1, equal))]
 
 
 @onnx_op("Expand")
-def expand(node: Node, x: Any, _: Any) -> Any:
+def _expand(node: Node, x: Any, _: Any) -> Any:
     """Broadcasting, which may add leading axes."""
     made = broadcast_shapes(shape_of(x), tuple(node.items("shape", 1)))
     return node.broadcast(x, made)
 
 
 @onnx_op("Tile")
-def tile(node: Node, x: Any, _: Any) -> Any:
-    """The elements, several times along each axis."""
+def _tile(node: Node, x: Any, _: Any) -> Any:
     return node("tile", x, repeats=node.items("repeats", 1))
 
 
 @onnx_op("Gather")
-def gather(node: Node, x: Any, indices: Any) -> Any:
-    """A gather; negative indices count from the end."""
+def _gather(node: Node, x: Any, indices: Any) -> Any:
     return gathered(node, x, indices, node.get("axis", 0), "")
 
 
 @onnx_op("Slice")
-def slices(node: Node, x: Any, *_: Any) -> Any:
+def _slices(node: Node, x: Any, *_: Any) -> Any:
     """A slice; bounds may be out of range, and count from the end."""
     first, last = node.items("starts", 1), node.items("ends", 2)
     rank = len(shape_of(x))
@@ -225,17 +207,14 @@ def _open_slice(
         if (first, last, step) == (0, x.shape[axis], 1):
             continue
         if step == 1 and first == 0 and may_exceed(last, x.shape[axis]):
-            places = node("cast", node.positions(last, 0, 1), dtype="integer")
-            x = node("gather", x, places, axis=axis)
+            x = shapes.first_rows(node, x, axis, last)
         else:
-            window: Any = {"begin": [first], "end": [last], "stride": [step]}
-            x = node("slice", x, axes=[axis], **window)
+            x = node.piece(x, axis, first, last, stride=step)
     return x
 
 
 @onnx_op("Pad")
-def pad(node: Node, x: Any, *_: Any) -> Any:
-    """Padding of all axes, or some."""
+def _pad(node: Node, x: Any, *_: Any) -> Any:
     mode, (value,) = node.get("mode", "constant"), node.items("value", 2, 0.0)
     node.require(mode != "wrap", "mode must not be wrap")
     rank = len(shape_of(x))
@@ -254,7 +233,7 @@ def sides(pads: list[int]) -> list[tuple[int, int]]:
 
 
 @onnx_op("SpaceToDepth")
-def space_to_depth(node: Node, x: Any) -> Any:
+def _space_to_depth(node: Node, x: Any) -> Any:
     """Each block of a channel becomes a pixel of several channels."""
     block = node.get("blocksize", 1)
     batch, channels, height, width = shape_of(x)
@@ -265,7 +244,7 @@ def space_to_depth(node: Node, x: Any) -> Any:
 
 
 @onnx_op("DepthToSpace")
-def depth_to_space(node: Node, x: Any) -> Any:
+def _depth_to_space(node: Node, x: Any) -> Any:
     """Each pixel of several channels becomes a block of one."""
     block = node.get("blocksize", 1)
     batch, channels, height, width = shape_of(x)
@@ -279,24 +258,21 @@ def depth_to_space(node: Node, x: Any) -> Any:
 
 
 @onnx_op("Trilu")
-def triangle(node: Node, x: Any, *_: Any) -> Any:
-    """A triangle of matrices, with zeros elsewhere."""
+def _triangle(node: Node, x: Any, *_: Any) -> Any:
     (offset,) = node.items("k", 1, 0)
     return shapes.triangle(node, x, offset, bool(node.get("upper", 1)))
 
 
 @onnx_op("ReverseSequence")
-def reverse(node: Node, x: Any, lengths: Any) -> Any:
+def _reverse(node: Node, x: Any, lengths: Any) -> Any:
     """The first elements of each item of the batch turned around, by a table."""
     batch, time = node.get("batch_axis", 1), node.get("time_axis", 0)
     node.require({batch, time} == {0, 1}, "the axes must be the first two")
     node.require(is_known(lengths), "the lengths must be known")
     extent = shape_of(x)[time]
-    rows = [
-        [*reversed(range(n)), *range(n, extent)] for n in np.ravel(lengths).tolist()
-    ]
     parts = []
-    for place, row in enumerate(rows):
+    for place, n in enumerate(np.ravel(lengths).tolist()):
+        row = np.array([*reversed(range(n)), *range(n, extent)])
         part = node.piece(x, batch, place, place + 1)
-        parts.append(node("gather", part, np.array(row), axis=time))
+        parts.append(node("gather", part, row, axis=time))
     return node("concat", parts, axis=batch)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from nnef_grad.frontends import windows
-from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.onnx.operations.shapes import sides
+from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.tract.operations import windows as expansion
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.frontends.windows import Axis
@@ -25,7 +25,7 @@ def _axes(node: Node, x: Any, size: Sequence[int]) -> list[Axis]:
 
 
 def _auto_pad(node: Node) -> str:
-    return str(node.get("auto_pad", "NOTSET"))
+    return node.get("auto_pad", "NOTSET")
 
 
 def _with_halves(axis: Axis, total: int, is_lower: bool) -> Axis:
@@ -48,22 +48,18 @@ def _same(node: Node, axes: list[Axis]) -> list[Axis]:
 
 
 @onnx_op("Conv")
-def conv(node: Node, x: Any, w: Any, b: Any = None) -> Any:
-    """A convolution with groups."""
+def _conv(node: Node, x: Any, w: Any, b: Any = None) -> Any:
     axes = _same(node, _axes(node, x, shape_of(w)[2:]))
     return windows.conv(node, x, w, _bias(node, b), axes, node.get("group", 1))
 
 
 @onnx_op("ConvTranspose")
-def conv_transpose(node: Node, x: Any, w: Any, b: Any = None) -> Any:
+def _conv_transpose(node: Node, x: Any, w: Any, b: Any = None) -> Any:
     """A transposed convolution; the padding of the output makes it longer."""
     axes = _axes(node, x, shape_of(w)[2:])
-    more, shape = (
-        node.get("output_padding", [0] * len(axes)),
-        node.get("output_shape", None),
-    )
-    is_same = _auto_pad(node).startswith("SAME")
-    if shape is None and is_same:
+    more = node.get("output_padding", [0] * len(axes))
+    shape: Any = node.get("output_shape", None)
+    if shape is None and _auto_pad(node).startswith("SAME"):
         shape = [axis.given * axis.stride for axis in axes]
     if shape is None:
         axes = [axis.longer(n) for axis, n in zip(axes, more, strict=True)]
@@ -79,14 +75,12 @@ def _bias(node: Node, b: Any) -> Any:
 
 
 @onnx_op("AveragePool", "LpPool", "MaxPool")
-def pool(node: Node, x: Any) -> Any:
-    """Pooling."""
+def _pool(node: Node, x: Any) -> Any:
     node.require(node.get("storage_order", 0) == 0, "storage_order must be 0")
     node.require(not node.uses(1), "the indices must not be used")
     axes = _same(node, _axes(node, x, node.get("kernel_shape", [])))
-    rounds_up = bool(node.get("ceil_mode", 0)) and not _auto_pad(node).startswith(
-        "SAME"
-    )
+    is_same = _auto_pad(node).startswith("SAME")
+    rounds_up = bool(node.get("ceil_mode", 0)) and not is_same
     if node.kind == "AveragePool":
         counts = bool(node.get("count_include_pad", 0))
         return windows.averages(node, x, axes, counts=counts, rounds_up=rounds_up)
@@ -100,8 +94,7 @@ def pool(node: Node, x: Any) -> Any:
 
 
 @onnx_op("Col2Im")
-def sum_of_blocks(node: Node, x: Any, *_: Any) -> Any:
-    """Sums of blocks at their places."""
+def _sum_of_blocks(node: Node, x: Any, *_: Any) -> Any:
     image, block = node.items("image_shape", 1), node.items("block_shape", 2)
     ones = [1] * len(block)
     return expansion.sum_of_blocks(

@@ -43,11 +43,8 @@ def weights(step: Step, q: Any, k: Any, mask: Any, factor: float) -> Any:
 
 def causal(step: Step, rows: int, columns: int, rank: int) -> Any:
     """The mask of what each row sees: as many columns as rows before it, and one."""
-    places = [
-        step.positions(rows, rank - 2, rank),
-        step.positions(columns, rank - 1, rank),
-    ]
-    return step("ge", *places, hint="mask")
+    places = (rows, rank - 2), (columns, rank - 1)
+    return step("ge", *(step.positions(*p, rank) for p in places), hint="mask")
 
 
 def shared(step: Step, x: Any, heads: int) -> Any:

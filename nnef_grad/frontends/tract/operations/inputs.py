@@ -10,8 +10,14 @@ import numpy as np
 from nnef_grad.frontends.conversion import MOST_ELEMENTS
 from nnef_grad.frontends.step import Step, expansion
 from nnef_grad.frontends.tract.evaluation import document
-from nnef_grad.frontends.values import converted, is_known, is_open, simple
-from nnef_grad.graph.extents import symbols_of
+from nnef_grad.frontends.values import (
+    as_extents,
+    converted,
+    is_known,
+    is_open,
+    shape_of,
+    simple,
+)
 from nnef_grad.language.labels import label_steps
 
 _INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "tdim")
@@ -32,19 +38,11 @@ def data_type(step: Step, name: str) -> str:
     return found
 
 
-@expansion("tract_core_external")
-def external(step: Step, datum_type: str, shape: list[int]) -> Any:
+@expansion("external", "tract_core_external")
+def external(step: Step, *given: Any) -> Any:
     """An input with a data type of tract."""
-    return _input(step, data_type(step, datum_type), shape)
-
-
-@expansion("external")
-def standard_external(step: Step, shape: list[int]) -> Any:
-    """An input of a data type of the standard."""
-    return _input(step, step.dtype or "scalar", shape)
-
-
-def _input(step: Step, dtype: str, shape: list[int]) -> Any:
+    *named, shape = given
+    dtype = data_type(step, *named) if named else step.dtype or "scalar"
     whole = document(step).given.shapes(step.hint, tuple(shape))
     return step("external", dtype=dtype, shape=list(whole))
 
@@ -57,7 +55,10 @@ def variable(step: Step, shape: list[int], label: str) -> Any:
     as a variable.
     """
     stored, dtype = document(step).given.stored, step.dtype or "scalar"
-    _check_label(step, label)
+    try:
+        label_steps(label)
+    except ValueError as error:
+        step.refuse(str(error))
     if stored is not None and label in stored:
         header = stored.header(label)
         dtype = header.items.dtype
@@ -66,13 +67,6 @@ def variable(step: Step, shape: list[int], label: str) -> Any:
         if (is_table or is_number) and header.shape == tuple(shape):
             return simple(converted(stored[label], dtype))
     return step("variable", dtype=dtype, shape=shape, label=label)
-
-
-def _check_label(step: Step, label: str) -> None:
-    try:
-        label_steps(label)
-    except ValueError as error:
-        step.refuse(str(error))
 
 
 @expansion("tract_core_cast")
@@ -104,5 +98,4 @@ def _table(step: Step, x: Any) -> Any:
 @expansion("tract_core_shape_of")
 def shape(step: Step, x: Any) -> Any:
     """The shape, as known integers."""
-    extents = np.shape(x) if is_known(x) else x.shape
-    return np.array(extents, object if symbols_of(extents) else np.int64)
+    return as_extents(shape_of(x))

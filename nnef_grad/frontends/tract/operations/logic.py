@@ -7,11 +7,7 @@ from typing import Any
 from nnef_grad.frontends.step import Step, expansion
 from nnef_grad.frontends.values import dtype_of
 
-_LOGIC = {
-    "tract_core_bitand": "and",
-    "tract_core_bitor": "or",
-    "tract_core_bitnot": "not",
-}
+_LOGIC = {f"tract_core_bit{name}": name for name in ("and", "or", "not")}
 
 
 @expansion(*_LOGIC)

@@ -19,14 +19,15 @@ from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.shape import with_extent
 
 
-class Scan(NamedTuple):
+class _Scan(NamedTuple):
     """The lists of an invocation: names are those of parameters and results of the body.
 
     Attributes:
         scanned: the parameter, the value, the axis, and how many elements of it a step
             sees, from the end where this is negative.
         full: the parameter, the value.
-        state: the parameter, the first value, the result that is the next one.
+        state: the parameter, the first value, the result that is the next one, in the
+            order of the parameters.
         output: the result, 'full' or 'last', the axis, the elements as for `scanned`.
     """
 
@@ -52,30 +53,24 @@ def scan(
     step.require(skip == 0, "no steps can be skipped: it is read as a whole")
     message = "in a loop it keeps its states from turn to turn, unless reset_every_turn"
     step.require(reset_every_turn or not document(step).is_in_loop, message)
-    fragment = _body(step, body)
+    fragment = step.reading.fragments.get(body)
+    if fragment is None:
+        step.refuse(f"the document has no fragment '{body}'")
     count = _count(step, scanned)
     # tract takes no notice of others.
-    names = {p.name for p in fragment.parameters}
-    wanted = Scan(
-        [line for line in scanned if line[0] in names],
-        [line for line in full if line[0] in names],
-        state,
-        output,
-    )
-    _check(step, fragment, wanted)
+    names = [p.name for p in fragment.parameters]
+    scanned = [line for line in scanned if line[0] in names]
+    full = [line for line in full if line[0] in names]
+    _check(step, fragment, _Scan(scanned, full, state, output))
+    state = sorted(state, key=lambda line: names.index(line[0]))
+    wanted = _Scan(scanned, full, state, output)
+    is_kept = may_exceed(count, document(step).given.unroll)
     with document(step).in_loop():
-        if not may_exceed(count, document(step).given.unroll):
-            results = _unrolled(step, fragment, wanted, count)
-        else:
+        if is_kept:
             results = _Kept(step, fragment, wanted).results(count)
+        else:
+            results = _unrolled(step, fragment, wanted, count)
     return results[0] if len(results) == 1 else results
-
-
-def _body(step: Step, name: str) -> Fragment:
-    fragment = step.reading.fragments.get(name)
-    if fragment is None:
-        step.refuse(f"the document has no fragment '{name}'")
-    return fragment
 
 
 def _count(step: Step, scanned: list[tuple[str, Any, int, int]]) -> int:
@@ -88,35 +83,31 @@ def _count(step: Step, scanned: list[tuple[str, Any, int, int]]) -> int:
         step.require(rest == 0, f"the steps of '{name}' do not end with it")
         counts.add(count)
     step.require(len(counts) == 1, "what is scanned must have one number of steps")
-    (count,) = counts
-    return count
+    return counts.pop()
 
 
-def _check(step: Step, fragment: Fragment, wanted: Scan) -> None:
+def _check(step: Step, fragment: Fragment, wanted: _Scan) -> None:
     """Refuses names that the body does not have, and what tract computes otherwise than
     it is written.
     """
     given = [line[0] for line in (*wanted.scanned, *wanted.full, *wanted.state)]
     parameters = [p.name for p in fragment.parameters]
-    missing = [f"'{name}'" for name in parameters if name not in given]
-    message = f"the body '{fragment.name}' needs {' and '.join(missing)}"
-    step.require(not missing, message)
+    body = f"the body '{fragment.name}'"
+    missing = " and ".join(f"'{name}'" for name in parameters if name not in given)
+    step.require(not missing, f"{body} needs {missing}")
     step.require(bool(wanted.scanned), "it scans nothing")
     for name in given:
-        step.require(
-            given.count(name) == 1, f"the body '{fragment.name}' gets '{name}' twice"
-        )
-        message = f"the body '{fragment.name}' has no parameter '{name}'"
-        step.require(name in parameters, message)
-    places = {result.name: place for place, result in enumerate(fragment.results)}
+        step.require(given.count(name) == 1, f"{body} gets '{name}' twice")
+        step.require(name in parameters, f"{body} has no parameter '{name}'")
+    results = [result.name for result in fragment.results]
     for name in (*(line[2] for line in wanted.state), *(o[0] for o in wanted.output)):
-        step.require(name in places, f"the body has no result '{name}'")
+        step.require(name in results, f"the body has no result '{name}'")
     for _, kind, _, chunk in wanted.output:
         step.require(kind in ("full", "last"), f"'{kind}' is neither full nor last")
         is_put = kind == "last" or chunk >= -1
         step.require(is_put, "tract puts parts of several elements elsewhere backward")
-    states = sorted(wanted.state, key=lambda line: parameters.index(line[0]))
-    order = [places[result] for _, _, result in states]
+    places = {n: results.index(result) for n, _, result in wanted.state}
+    order = [places[name] for name in parameters if name in places]
     message = "the results that become states must differ, and be in their order"
     step.require(order == sorted(set(order)), message)
 
@@ -125,7 +116,7 @@ def _check(step: Step, fragment: Fragment, wanted: Scan) -> None:
 
 
 def _unrolled(
-    step: Step, fragment: Fragment, wanted: Scan, count: int
+    step: Step, fragment: Fragment, wanted: _Scan, count: int
 ) -> tuple[Any, ...]:
     states = {name: value for name, value, _ in wanted.state}
     made: list[dict[str, Any]] = []
@@ -153,7 +144,6 @@ def _part(step: Step, x: Any, axis: int, chunk: int, index: int, count: int) -> 
 def _collected(
     step: Step, made: list[dict[str, Any]], name: str, kind: str, axis: int, chunk: int
 ) -> Any:
-    """A result of the loop."""
     values = [results[name] for results in made]
     if kind == "last":
         return values[-1]
@@ -164,27 +154,27 @@ def _collected(
 # ---- A loop ----
 
 
+def _way(axis: int, chunk: int) -> Way:
+    return Way(axis, 1 if chunk > 0 else -1)
+
+
 class _Kept:
     """A loop that stays one. Its steps are an element each: where they are several, these
     are rows of an axis of their own.
     """
 
-    def __init__(self, step: Step, fragment: Fragment, wanted: Scan) -> None:
-        names = [p.name for p in fragment.parameters]
+    def __init__(self, step: Step, fragment: Fragment, wanted: _Scan) -> None:
         self.step = step
         self.fragment = fragment
         self.known = {name: x for name, x in wanted.full if is_known(x)}
         self.full = {name: x for name, x in wanted.full if not is_known(x)}
-        states = sorted(wanted.state, key=lambda line: names.index(line[0]))
-        self.states = {name: self._tensor(x) for name, x, _ in states}
-        self.next = {result: name for name, _, result in states}
-        self.scanned = {
-            name: (self._tensor(x), a, c) for name, x, a, c in wanted.scanned
-        }
+        self.states = {name: self._tensor(x) for name, x, _ in wanted.state}
+        self.next = {result: name for name, _, result in wanted.state}
+        self.scanned = {n: (self._tensor(x), a, c) for n, x, a, c in wanted.scanned}
         self.output = wanted.output
         # The last of what is no state is the end of all of it.
         self.gathered = {
-            name: Way(axis, 1 if chunk > 0 else -1)
+            name: _way(axis, chunk)
             for wish in ("last", "full")
             for name, kind, axis, chunk in wanted.output
             if kind == wish and (kind == "full" or name not in self.next)
@@ -197,27 +187,26 @@ class _Kept:
         step, supply = self.step, NameSupply(p.name for p in self.fragment.parameters)
         operands = {**self.full, **self.states}
         for name, (x, axis, chunk) in self.scanned.items():
-            own = name if abs(chunk) == 1 else supply.fresh(f"{name}_row")
-            operands[own] = self._by_step(x, axis, chunk)
+            if abs(chunk) != 1:
+                # As rows.
+                shape = (*x.shape[:axis], count, abs(chunk), *x.shape[axis + 1 :])
+                name, x = supply.fresh(f"{name}_row"), step.reshaped(x, shape, "steps")
+            operands[name] = x
         hints = [f"{step.hint}_{name}_last" for name in self.next]
         hints += [f"{step.hint}_{name}" for name in self.gathered]
         names = tuple(hints) if len(hints) > 1 else (step.hint,)
-        ways = [Way(a, 1 if c > 0 else -1) for _, a, c in self.scanned.values()]
+        ways = [_way(*place) for _, *place in self.scanned.values()]
         reserved = [result.name for result in self.fragment.results]
         body, name = self._body, self.fragment.name
         made = loop(step, name, operands, ways, body, names, reserved)
         last = dict(zip(self.next, made, strict=False))
         whole = dict(zip(self.gathered, made[len(last) :], strict=True))
         return tuple(
-            self._whole(name, whole[name])
-            if kind == "full"
-            else last[name]
-            if name in last
-            else self._last(name, whole[name], count)
+            last[name]
+            if kind == "last" and name in last
+            else self._gathered(name, whole[name], kind == "last")
             for name, kind, _, _ in self.output
         )
-
-    # Operands
 
     def _tensor(self, x: Any) -> Tensor:
         tensor = self.step.constant(x) if is_known(x) else x
@@ -225,34 +214,11 @@ class _Kept:
             self.step.refuse(f"a loop carries and scans tensors, and {x} is none")
         return tensor
 
-    def _by_step(self, x: Tensor, axis: int, chunk: int) -> Any:
-        if abs(chunk) == 1:
-            return x
-        count = x.shape[axis] // abs(chunk)
-        shape = (*x.shape[:axis], count, abs(chunk), *x.shape[axis + 1 :])
-        return self.step.reshaped(x, shape, "steps")
-
-    # The body
-
     def _body(
         self, inputs: Sequence[Tensor]
     ) -> tuple[list[Tensor], list[tuple[Tensor, Way]]]:
         """The body, of which a state that is collected too is the same tensor, even if it
         is a copy.
-        """
-        reading = self.step.reading
-        given = self._parameters(inputs)
-        results = reading.results_of(self.fragment, given, str, self.step.span)
-        new = {name: self._pinned(results[name], name) for name in self.next}
-        collected = [
-            (self._row(new.get(name, results[name]), name, way.axis), way)
-            for name, way in self.gathered.items()
-        ]
-        return [*new.values()], collected
-
-    def _parameters(self, inputs: Sequence[Tensor]) -> dict[str, Any]:
-        """The values of the parameters: where a step sees several elements, these are an
-        axis of their own.
         """
         names = [*self.full, *self.states, *self.scanned]
         given: dict[str, Any] = {**self.known, **dict(zip(names, inputs, strict=True))}
@@ -260,7 +226,15 @@ class _Kept:
             if abs(chunk) != 1:
                 shape = with_extent(x.shape, axis, abs(chunk))
                 given[name] = self.step.reshaped(given[name], shape, name)
-        return {p.name: given[p.name] for p in self.fragment.parameters}
+        own = {p.name: given[p.name] for p in self.fragment.parameters}
+        reading = self.step.reading
+        results = reading.results_of(self.fragment, own, str, self.step.span)
+        new = {name: self._pinned(results[name], name) for name in self.next}
+        collected = [
+            (self._row(new.get(name, results[name]), name, way.axis), way)
+            for name, way in self.gathered.items()
+        ]
+        return [*new.values()], collected
 
     def _pinned(self, value: Any, name: str) -> Tensor:
         """A result under its name: a copy, if the tensor has another one."""
@@ -277,19 +251,15 @@ class _Kept:
         row: Tensor = emitter("reshape", part, shape=shape, hint=f"{name}_row")
         return row
 
-    # Results
-
-    def _whole(self, name: str, whole: Tensor) -> Any:
-        """All parts of a result side by side."""
-        part, axis = self.parts[name], self.gathered[name].axis
-        if part[axis] == 1:
+    def _gathered(self, name: str, whole: Tensor, is_last: bool) -> Any:
+        """All parts of a result side by side, or the last one."""
+        shape, (axis, direction) = self.parts[name], self.gathered[name]
+        count = whole.shape[axis]
+        if is_last:
+            place = count - 1 if direction > 0 else 0
+            whole = self.step.piece(whole, axis, place, place + 1, "last")
+        elif shape[axis] == 1:
             return whole
-        shape = with_extent(part, axis, part[axis] * whole.shape[axis])
+        else:
+            shape = with_extent(shape, axis, shape[axis] * count)
         return self.step.reshaped(whole, shape)
-
-    def _last(self, name: str, whole: Tensor, count: int) -> Any:
-        """The last part of a result."""
-        axis, direction = self.gathered[name]
-        place = count - 1 if direction > 0 else 0
-        part = self.step.piece(whole, axis, place, place + 1, "last")
-        return self.step.reshaped(part, self.parts[name])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import prod
 from string import ascii_letters
 from typing import Any, NamedTuple
@@ -34,16 +34,16 @@ def linear(step: Step, x: Any, weight: Any, bias: Any) -> Any:
 # ---- Einsum ----
 
 
-class Term(NamedTuple):
+class _Term(NamedTuple):
     """A tensor, with a letter for each axis."""
 
     tensor: Any
     letters: str
 
-    def extents(self, letters: Iterable[str]) -> list[int]:
-        """The extents of axes."""
-        extents = dict(zip(self.letters, shape_of(self.tensor), strict=True))
-        return [extents[letter] for letter in letters]
+    @property
+    def extents(self) -> dict[str, int]:
+        """The extents of axes, by letter."""
+        return dict(zip(self.letters, shape_of(self.tensor), strict=True))
 
 
 @expansion("tract_core_einsum")
@@ -58,7 +58,7 @@ def contract(step: Step, operands: Sequence[Any], expr: str) -> Any:
     """The einsum of some operands."""
     letters, result = _letters(step, operands, expr)
     pairs = zip(operands, letters, strict=True)
-    given = [_without_repeats(step, Term(*pair)) for pair in pairs]
+    given = [_without_repeats(step, _Term(*pair)) for pair in pairs]
     terms = [_without_ones(step, term, given) for term in given]
     made = terms[0]
     for place, term in enumerate(terms[1:], 1):
@@ -82,106 +82,92 @@ def _letters(step: Step, operands: Sequence[Any], expr: str) -> tuple[list[str],
         result = "".join(["..." * ("..." in left), *single])
     is_one_each = len(terms) == len(operands)
     step.require(is_one_each, f"'{expr}' is not for {len(operands)} operands")
-    unused = "".join(c for c in ascii_letters if c not in expr)
     ranks = [len(shape_of(x)) for x in operands]
-    more = [n - len(t.replace("...", "")) for n, t in zip(ranks, terms, strict=True)]
-    shared = unused[: max([0, *more])]
-    wide = [
-        term.replace("...", shared[len(shared) - max(count, 0) :])
-        for term, count in zip(terms, more, strict=True)
-    ]
-    for term, rank in zip(wide, ranks, strict=True):
-        step.require(
-            len(term) == rank, f"'{term}' is not for an operand of rank {rank}"
-        )
+    pairs = zip(ranks, terms, strict=True)
+    more = [max(0, n - len(t.replace("...", ""))) for n, t in pairs]
+    unused = "".join(c for c in ascii_letters if c not in expr)
+    shared = unused[: max(more, default=0)]
+    wide = []
+    for term, rank, count in zip(terms, ranks, more, strict=True):
+        own = term.replace("...", shared[len(shared) - count :])
+        message = f"'{own}' is not for an operand of rank {rank}"
+        step.require(len(own) == rank, message)
+        wide.append(own)
     return wide, result.replace("...", shared)
 
 
-def _without_repeats(step: Step, term: Term) -> Term:
+def _without_repeats(step: Step, term: _Term) -> _Term:
     """The diagonal where a letter is repeated."""
     x, letters = term
-    for letter in sorted({c for c in letters if letters.count(c) > 1}):
-        while letters.count(letter) > 1:
-            shape = shape_of(x)
-            first, second = [i for i, c in enumerate(letters) if c == letter][:2]
-            rest = [i for i in range(len(shape)) if i not in (first, second)]
-            extent, others = shape[first], [shape[i] for i in rest]
-            moved = step.transposed(x, [*rest, first, second])
-            flat = step.reshaped(moved, [*others, extent * extent])
-            axis, end = len(rest), extent * extent
-            x = step.piece(flat, axis, 0, end, "diagonal", stride=extent + 1)
-            letters = "".join(letters[i] for i in rest) + letter
-    return Term(x, letters)
+    while repeated := sorted(c for c in letters if letters.count(c) > 1):
+        letter, shape = repeated[0], shape_of(x)
+        first, second = [i for i, c in enumerate(letters) if c == letter][:2]
+        rest = [i for i in range(len(shape)) if i not in (first, second)]
+        extent, axis = shape[first], len(rest)
+        moved = step.transposed(x, [*rest, first, second])
+        flat = step.reshaped(moved, [*(shape[i] for i in rest), extent * extent])
+        end = extent * extent
+        x = step.piece(flat, axis, 0, end, "diagonal", stride=extent + 1)
+        letters = "".join(letters[i] for i in rest) + letter
+    return _Term(x, letters)
 
 
-def _without_ones(step: Step, term: Term, terms: Sequence[Term]) -> Term:
+def _without_ones(step: Step, term: _Term, terms: Sequence[_Term]) -> _Term:
     """A term without the axes of extent 1 along which it is repeated: where another one
     has more elements.
     """
-    wide = {
-        letter
-        for other in terms
-        for letter, n in zip(other.letters, shape_of(other.tensor), strict=True)
-        if n != 1
-    }
-    pairs = enumerate(zip(term.letters, shape_of(term.tensor), strict=True))
+    wide = {c for other in terms for c, n in other.extents.items() if n != 1}
+    pairs = enumerate(term.extents.items())
     gone = [i for i, (letter, n) in pairs if n == 1 and letter in wide]
     if not gone:
         return term
     letters = "".join(c for i, c in enumerate(term.letters) if i not in gone)
-    return Term(step("squeeze", term.tensor, hint="row", axes=gone), letters)
+    return _Term(step("squeeze", term.tensor, hint="row", axes=gone), letters)
 
 
-def _summed(step: Step, term: Term, kept: set[str]) -> Term:
-    """A term, summed over the axes that nothing else has."""
+def _summed(step: Step, term: _Term, kept: set[str]) -> _Term:
     axes = [i for i, letter in enumerate(term.letters) if letter not in kept]
     if not axes:
         return term
     sums = step("sum_reduce", term.tensor, hint="sums", axes=axes)
     made = step("squeeze", sums, hint="sum", axes=axes)
-    return Term(made, "".join(c for c in term.letters if c in kept))
+    return _Term(made, "".join(c for c in term.letters if c in kept))
 
 
-def _arranged(step: Step, term: Term, letters: str) -> Any:
-    """The tensor of a term with its axes in the order of letters."""
+def _arranged(step: Step, term: _Term, letters: str) -> Any:
     order = [term.letters.index(c) for c in letters]
     return step.transposed(term.tensor, order)
 
 
-def _product(step: Step, x: Term, y: Term, kept: set[str]) -> Term:
+def _product(step: Step, x: _Term, y: _Term, kept: set[str]) -> _Term:
     """The product of two terms, summed over the axes that are not kept."""
     x = _summed(step, x, kept | set(y.letters))
     y = _summed(step, y, kept | set(x.letters))
     both = [c for c in x.letters if c in y.letters]
     for c in both:
-        extents = x.extents(c) + y.extents(c)
-        step.require(len({*extents}) == 1, f"'{c}' is {extents[0]} and {extents[1]}")
+        one, other = x.extents[c], y.extents[c]
+        step.require(one == other, f"'{c}' is {one} and {other}")
     batch = [c for c in both if c in kept]
     inner = [c for c in both if c not in kept]
     rows = [c for c in x.letters if c not in y.letters]
     columns = [c for c in y.letters if c not in x.letters]
     if not inner:
         return _outer(step, x, y, [*batch, *rows, *columns])
-    left, is_left_turned = _matrices(step, x, batch, rows, inner)
-    right, is_right_turned = _matrices(step, y, batch, inner, columns)
-    made = step(
-        "matmul",
-        *(left, right),
-        hint="product",
-        transposeA=is_left_turned,
-        transposeB=is_right_turned,
-    )
-    shape = [*x.extents(batch + rows), *y.extents(columns)]
-    return Term(step.reshaped(made, shape), "".join(batch + rows + columns))
+    left, turns_left = _matrices(step, x, batch, rows, inner)
+    right, turns_right = _matrices(step, y, batch, inner, columns)
+    turns: dict[str, Any] = {"transposeA": turns_left, "transposeB": turns_right}
+    made = step("matmul", left, right, hint="product", **turns)
+    shape = [*(x.extents[c] for c in batch + rows), *(y.extents[c] for c in columns)]
+    return _Term(step.reshaped(made, shape), "".join(batch + rows + columns))
 
 
-def _outer(step: Step, x: Term, y: Term, letters: list[str]) -> Term:
+def _outer(step: Step, x: _Term, y: _Term, letters: list[str]) -> _Term:
     """The product of two terms that is summed over nothing."""
     wide = [_spread(step, term, letters) for term in (x, y)]
-    return Term(step("mul", *wide, hint="product"), "".join(letters))
+    return _Term(step("mul", *wide, hint="product"), "".join(letters))
 
 
-def _spread(step: Step, term: Term, letters: list[str]) -> Any:
+def _spread(step: Step, term: _Term, letters: list[str]) -> Any:
     """A term with an axis for each letter, of extent 1 where it has none."""
     own = [c for c in letters if c in term.letters]
     missing = [i for i, c in enumerate(letters) if c not in own]
@@ -190,18 +176,15 @@ def _spread(step: Step, term: Term, letters: list[str]) -> Any:
 
 
 def _matrices(
-    step: Step, term: Term, batch: list[str], rows: list[str], columns: list[str]
+    step: Step, term: _Term, batch: list[str], rows: list[str], columns: list[str]
 ) -> tuple[Any, bool]:
     """A term as a batch of matrices, where a group of axes becomes one; and whether they
     are transposed, which they are where the columns come first in the term.
     """
-    first = [
-        min(map(term.letters.index, group), default=0) for group in (rows, columns)
-    ]
+    first = [min(map(term.letters.index, g), default=0) for g in (rows, columns)]
     is_turned = bool(rows and columns) and first[1] < first[0]
     groups = [columns, rows] if is_turned else [rows, columns]
     arranged = _arranged(step, term, "".join([*batch, *groups[0], *groups[1]]))
-    sizes = [prod(term.extents(group)) for group in groups]
-    return step.reshaped(
-        arranged, [*term.extents(batch), *sizes], "matrices"
-    ), is_turned
+    sizes = [prod(term.extents[c] for c in group) for group in groups]
+    shape = [*(term.extents[c] for c in batch), *sizes]
+    return step.reshaped(arranged, shape, "matrices"), is_turned

@@ -43,12 +43,12 @@ def running_sums(
     """The sums of scalars up to each one along an axis, or from each one on, which they may
     leave out: those of windows that end there.
     """
-    axes, before = range(len(shape_of(x))), shape_of(x)[axis] - 1
-    pair = (0, before) if is_back else (before, 0)
-    size = [before + 1 if a == axis else 1 for a in axes]
-    made = step(
-        "box", x, size=size, padding=[pair if a == axis else (0, 0) for a in axes]
-    )
+    before = shape_of(x)[axis] - 1
+    size: list[Any] = [1] * len(shape_of(x))
+    padding: list[Any] = [(0, 0)] * len(size)
+    size[axis] = before + 1
+    padding[axis] = (0, before) if is_back else (before, 0)
+    made = step("box", x, size=size, padding=padding)
     made = step("sub", made, x) if excludes else made
     if dtype == "scalar":
         return made
@@ -56,20 +56,15 @@ def running_sums(
     return step("cast", step("round", made, hint="rounded"), dtype="integer")
 
 
-_FIRST = {
-    "tract_core_argmax_reduce_last": "argmax_reduce",
-    "tract_core_argmin_reduce_last": "argmin_reduce",
-}
-
-
-@expansion(*_FIRST)
+@expansion("tract_core_argmax_reduce_last", "tract_core_argmin_reduce_last")
 def last_of_equals(step: Step, x: Any, axes: list[int]) -> Any:
     """The first in reverse order, counted from the end."""
     step.require(len(axes) == 1, "there must be one axis")
     axis = step.axis(axes[0], len(shape_of(x)))
     extent, far = shape_of(x)[axis], -(2**31) + 1
     turned = step.piece(x, axis, extent - 1, far, stride=-1)
-    found = step(_FIRST[step.name], turned, axes=axes)
+    first = step.name.removeprefix("tract_core_").removesuffix("_last")
+    found = step(first, turned, axes=axes)
     number = step("sub", float(extent - 1), found)
     return step("cast", number, dtype="integer")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 from typing import Any
 
@@ -62,12 +62,8 @@ def onnx_resize(
 
 
 def _check(step: Step, how: Resizing) -> None:
-    """Refuses settings that tract does not have."""
-    for value, known in (
-        (how.places, resizing.PLACES),
-        (how.mode, resizing.MODES),
-        (how.rounding, resizing.ROUNDED),
-    ):
+    lists: list[Collection[str]] = [resizing.PLACES, resizing.MODES, resizing.ROUNDED]
+    for value, known in zip(how[:3], lists, strict=True):
         names = ", ".join(known)
         step.require(value in known, f"there is no '{value}': it is one of {names}")
 
@@ -110,10 +106,9 @@ def along(step: Step, x: Any, matrix: Array, axis: int) -> Any:
 # ---- Grids ----
 
 _MODES = {
-    "bilinear": "linear_weights",
-    "nearest": "nearest_weights",
+    "bilinear": "linear_weights", "nearest": "nearest_weights",
     "bicubic": "cubic_weights",
-}
+}  # fmt: skip
 _BORDERS = ("zeros", "border", "reflection")
 
 
@@ -145,8 +140,7 @@ def samples(
     flat = step.reshaped(grid, [batch, count, rank], "points")
     for axis in reversed(range(rank)):
         given = step.piece(flat, 2, rank - 1 - axis, rank - axis, "along")
-        how = (extents[axis], mode, border, is_aligned)
-        weights = _weights_at(step, given, *how)
+        weights = _weights_at(step, given, extents[axis], mode, border, is_aligned)
         rows = channels * prod(extents[:axis])
         if axis == rank - 1:
             x = step.reshaped(x, [batch, rows, extents[axis]], "rows")

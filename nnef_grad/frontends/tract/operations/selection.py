@@ -60,12 +60,8 @@ def gather_elements(
     kept = [extent if a == along else n for a, n in enumerate(wanted)]
     rows = x
     if kept != list(shape):
-        window: dict[str, Any] = {
-            "axes": list(range(rank)),
-            "begin": [0] * rank,
-            "end": kept,
-        }
-        rows = step("slice", x, hint="rows", **window)
+        axes, begin = list(range(rank)), [0] * rank
+        rows = step("slice", x, hint="rows", axes=axes, begin=begin, end=kept)
     last = step.transposed(rows, _moved_last(along, rank), "last")
     return step.expand(
         "pick",
@@ -96,18 +92,17 @@ def scatter_elements(
     rank = len(shape)
     along = step.axis(axis, rank)
     fits = len(given) == rank and all(
-        n <= made or a == along
-        for a, (n, made) in enumerate(zip(given, shape, strict=False))
+        n <= shape[a] or a == along for a, n in enumerate(given)
     )
     step.require(fits, f"indices of shape {list(given)} are not in {list(shape)}")
     for_each = is_one or shape_of(updates) == given
     step.require(for_each, "there must be an update for each index")
     extent, order = shape[along], _moved_last(along, rank)
-    if is_known(indices) and reduction == "none" and not is_one:
-        places = np.sort(np.mod(np.asarray(indices), extent), along)
-        _refuse_repeated(step, np.diff(places, axis=along).all())
-    wide = [n if a == along else shape[a] for a, n in enumerate(given)]
-    padding = [(0, made - n) for made, n in zip(wide, given, strict=True)]
+    if reduction == "none" and not is_one:
+        is_table = is_known(indices)
+        places = np.mod(np.asarray(indices), extent) if is_table else indices
+        _refuse_repeated(step, places, along)
+    padding = [(0, 0 if a == along else shape[a] - n) for a, n in enumerate(given)]
 
     def rows(value: Any, outside: float) -> Any:
         """A row of indices or updates for each row of the operand, as a last axis."""
@@ -134,16 +129,13 @@ def gather_blocks(step: Step, x: Any, indices: Any, batch_dims: int) -> Any:
     step.require(first <= len(shape), f"the operand has no {first} axes")
     number = _block_numbers(step, indices, shape[batch_dims:first])
     if batch_dims:
-        step.require(outer[:batch_dims] == list(shape[:batch_dims]), "batches differ")
-        own = prod(shape[batch_dims:first])
-        count = prod(shape[:batch_dims])
-        starts = own * np.arange(float(count)).reshape(
-            [*shape[:batch_dims], *(1,) * (len(outer) - batch_dims)]
-        )
-        number = step("add", number, starts, hint="number")
+        batches = shape[:batch_dims]
+        step.require(outer[:batch_dims] == list(batches), "batches differ")
+        starts = np.arange(float(prod(batches))) * prod(shape[batch_dims:first])
+        wide = [*batches, *(1,) * (len(outer) - batch_dims)]
+        number = step("add", number, starts.reshape(wide), hint="number")
     blocks = step.reshaped(x, [prod(shape[:first]), *shape[first:]], "blocks")
-    whole = _integers(step, number)
-    return step("gather", blocks, whole, axis=0)
+    return step("gather", blocks, _integers(step, number), axis=0)
 
 
 @expansion("tract_core_scatter_nd")
@@ -172,8 +164,8 @@ def put_blocks(
     name = _put(step, reduction, "put_rows", "put_row_sums")
     shape, count = shape_of(x), prod(shape_of(number))
     total, size = prod(shape[:depth]), prod(shape[depth:])
-    if is_known(number) and reduction == "none":
-        _refuse_repeated(step, np.diff(np.sort(np.ravel(number))).all())
+    if reduction == "none":
+        _refuse_repeated(step, number)
     made = step.expand(
         name,
         step.reshaped(x, [total, size], "blocks"),
@@ -204,7 +196,6 @@ def _block_numbers(step: Step, indices: Any, places: Sequence[int]) -> Any:
 
 
 def _numbers(step: Step, extents: Sequence[Any], shape: Sequence[int]) -> Any:
-    """Extents as scalars, in a shape."""
     if not any(map(has_symbols, extents)):
         return np.array(extents, dtype=np.float64).reshape(shape)
     return step.constant(np.array(extents, dtype=object).reshape(shape), "scalar")
@@ -222,16 +213,18 @@ def largest(step: Step, x: Any, k: int, axis: int, is_largest: bool) -> Any:
 
 
 def _put(step: Step, reduction: str, put: str, add: str) -> str:
-    """The fragment for a reduction."""
     found = {"none": put, "add": add}.get(reduction)
     if found is None:
         step.refuse(f"reduction must be none or add, but is '{reduction}'")
     return found
 
 
-def _refuse_repeated(step: Step, differ: Any) -> None:
+def _refuse_repeated(step: Step, indices: Any, axis: int | None = None) -> None:
     """Of several updates of one element the last one counts, and here they are added."""
-    step.require(bool(differ), "indices must differ, unless the reduction is add")
+    if is_known(indices):
+        gaps = np.diff(np.sort(np.asarray(indices), axis), axis=axis or 0)
+        message = "indices must differ, unless the reduction is add"
+        step.require(bool(gaps.all()), message)
 
 
 def _scalars(step: Step, x: Any) -> Any:

@@ -11,9 +11,6 @@ from nnef_grad.emit.arithmetic import MAX_ITEMS
 from nnef_grad.frontends.step import Step, expansion
 from nnef_grad.frontends.values import as_array, dtype_of, is_known, shape_of
 from nnef_grad.graph.extents import OpenExtentError, has_symbols, may_exceed
-from nnef_grad.graph.ir import Tensor
-
-_BORDERS = {"replicated": "replicate"}
 
 
 @expansion("tract_core_range")
@@ -46,8 +43,7 @@ def downsample(step: Step, x: Any, axis: int, stride: int, modulo: int) -> Any:
     """Every n-th element along an axis."""
     step.require(stride > 0, "the stride must be positive")
     axis = step.axis(axis, len(shape_of(x)))
-    end = shape_of(x)[axis]
-    return step("slice", x, axes=[axis], begin=[modulo], end=[end], stride=[stride])
+    return step.piece(x, axis, modulo, shape_of(x)[axis], stride=stride)
 
 
 @expansion("slice")
@@ -65,27 +61,21 @@ def slice_(
         extents = [shape[step.axis(axis, len(shape))] for axis in axes]
         pairs = map(partial(_ends, step), begin, end, extents)
         begin, end = map(list, zip(*pairs, strict=True))
+    made_by = step.reading.emitter.made_by
     whole = len(lengths) == 1 and (begin, stride) in (([0], [1]), ([0], []))
-    if whole and len(axes) == 1 and _is_table(step, x):
+    if whole and len(axes) == 1 and (is_known(x) or made_by(x, "variable")):
         axis = step.axis(axes[0], len(shape))
         if has_symbols((end[0] - shape[axis],)) and may_exceed(end[0], shape[axis]):
-            return _first(step, x, axis, end[0])
+            step.warn(
+                f"{end[0]} is taken to be at most {shape[axis]}, where it ends a slice"
+            )
+            return first_rows(step, x, axis, end[0])
     return step("slice", x, axes=axes, begin=begin, end=end, stride=stride)
 
 
-def _is_table(step: Step, x: Any) -> bool:
-    """Whether a value is known, or a variable."""
-    made = step.reading.emitter.producer(x) if isinstance(x, Tensor) else None
-    return is_known(x) or (made is not None and made.name == "variable")
-
-
-def _first(step: Step, x: Any, axis: int, end: Any) -> Any:
+def first_rows(step: Step, x: Any, axis: int, count: Any) -> Any:
     """The first elements of a table, whose number may be open, by their indices."""
-    step.warn(
-        f"{end} is taken to be at most {shape_of(x)[axis]}, where it ends a slice"
-    )
-    index = step("cast", step.positions(end, 0, 1), dtype="integer")
-    return step("gather", x, index, axis=axis)
+    return step("gather", x, numbers(step, 0, count, 1), axis=axis)
 
 
 def _ends(step: Step, begin: Any, end: Any, extent: Any) -> tuple[Any, Any]:
@@ -128,8 +118,8 @@ def pad(
     step: Step, x: Any, padding: list[tuple[int, int]], border: str, value: float
 ) -> Any:
     """Padding, under tract's names of borders."""
-    name = _BORDERS.get(border, border)
-    return step("pad", x, padding=padding, border=name, value=value)
+    border = "replicate" if border == "replicated" else border
+    return step("pad", x, padding=padding, border=border, value=value)
 
 
 @expansion("tract_core_trilu")
@@ -141,9 +131,8 @@ def triangle(step: Step, x: Any, k: int, upper: bool) -> Any:
     step.require(len(shape) >= 2, "the operand must have rank 2 at least")
     rank, is_inside = len(shape), "ge" if upper else "le"
     if has_symbols(shape[-2:]):
-        rows, columns = (
-            step.positions(shape[a], a, rank) for a in (rank - 2, rank - 1)
-        )
+        places = (rank - 2, rank - 1)
+        rows, columns = (step.positions(shape[a], a, rank) for a in places)
     else:
         indices = np.indices(shape[-2:])
         rows, columns = indices.reshape(2, *(1,) * (rank - 2), *shape[-2:])

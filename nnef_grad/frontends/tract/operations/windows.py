@@ -10,32 +10,28 @@ import numpy as np
 
 from nnef_grad.frontends.step import Step, expansion
 from nnef_grad.frontends.values import shape_of
+from nnef_grad.language.library import standard
+
+
+def _settings(step: Step, values: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(standard()[step.name].attribute_names, values, strict=True))
 
 
 @expansion("conv")
-def conv(
-    step: Step, x: Any, weight: Any, bias: Any, border: str, *settings: Any
-) -> Any:
+def conv(step: Step, x: Any, weight: Any, bias: Any, *values: Any) -> Any:
     """A convolution, with the channels of the bias where the standard has them."""
-    names = ("padding", "stride", "dilation", "groups")
-    attributes = dict(zip(names, settings, strict=True))
-    return step("conv", x, weight, _row(step, bias), border=border, **attributes)
+    return step("conv", x, weight, _row(step, bias), **_settings(step, values))
 
 
 @expansion("deconv")
-def deconv(
-    step: Step, x: Any, weight: Any, bias: Any, border: str, *settings: Any
-) -> Any:
+def deconv(step: Step, x: Any, weight: Any, bias: Any, *values: Any) -> Any:
     """A transposed convolution, whose filter is that of the convolution."""
-    names = ("padding", "stride", "dilation", "output_shape", "groups")
-    attributes = dict(zip(names, settings, strict=True))
-    shape, rank = list(attributes["output_shape"]), len(shape_of(x))
-    if len(shape) == rank - 2:
-        batch, channels = shape_of(x)[0], shape_of(weight)[0]
-        attributes["output_shape"] = [batch, channels, *shape]
-    groups = attributes["groups"] or shape_of(weight)[0]
-    turned = _turned(step, weight, groups)
-    return step("deconv", x, turned, _row(step, bias), border=border, **attributes)
+    settings = _settings(step, values)
+    shape = list(settings["output_shape"])
+    if len(shape) == len(shape_of(x)) - 2:
+        settings["output_shape"] = [shape_of(x)[0], shape_of(weight)[0], *shape]
+    turned = _turned(step, weight, settings["groups"] or shape_of(weight)[0])
+    return step("deconv", x, turned, _row(step, bias), **settings)
 
 
 def _turned(step: Step, weight: Any, groups: int) -> Any:
@@ -58,22 +54,19 @@ def _row(step: Step, bias: Any) -> Any:
     """The bias as a row of channels; a single number stays."""
     shape = shape_of(bias)
     several = [extent for extent in shape if extent > 1]
-    is_single = not several and len(shape) < 2
     if not shape or (len(shape) == 2 and shape[0] == 1):
         return bias
     step.require(len(several) < 2, f"the bias of shape {list(shape)} is not a row")
-    if is_single:
-        return step.reshaped(bias, [1, 1], "bias")
     return step.reshaped(bias, [1, *(several or [1])], "bias")
 
 
 @expansion("max_pool", "max_pool_with_index")
-def max_pool(step: Step, x: Any, size: list[int], border: str, *settings: Any) -> Any:
+def max_pool(step: Step, x: Any, *values: Any) -> Any:
     """A maximum over what is there, whatever the border is called."""
-    names = ("padding", "stride", "dilation")
-    attributes = dict(zip(names, settings, strict=True))
-    own = "ignore" if border == "constant" else border
-    return step(step.name, x, size=size, border=own, **attributes)
+    settings = _settings(step, values)
+    if settings["border"] == "constant":
+        settings["border"] = "ignore"
+    return step(step.name, x, **settings)
 
 
 # ---- Blocks of images ----
@@ -116,5 +109,4 @@ _SLIDING = ("padding", "stride", "dilation")
 
 
 def _ones(block: Sequence[int]) -> Any:
-    """A filter for each element of a block."""
     return np.eye(prod(block)).reshape(-1, 1, *block)
