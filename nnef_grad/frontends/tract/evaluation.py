@@ -20,7 +20,7 @@ from nnef_grad.frontends.values import LARGEST, Array, as_array, is_known
 from nnef_grad.graph.extents import symbol
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language import syntax
-from nnef_grad.language.library import Extended, Joined
+from nnef_grad.language.library import Joined, extended
 from nnef_grad.storage.data import VariableData
 
 
@@ -67,7 +67,7 @@ class DocumentReading(Reading):
         self.fragments = {f.name: f for f in document.fragments}
         # Its own go first, also where the standard has an operation of their name.
         declared = Joined(tract_library(), emitter.opset.declarations)
-        self.scope_library = Extended(document.fragments, declared)
+        self.scope_library = extended(document.fragments, declared)
         self.symbols = symbols
         self.given = given
         self.is_in_loop = False
