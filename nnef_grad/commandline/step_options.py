@@ -181,6 +181,8 @@ STEP_OPTIONS: Groups = {
             ("symbol", "dynamic.nnef --symbol B=8"),
             ("unroll", "recurrent/ -o step/ --target tract --unroll 16"),
             ("rules", "model/ -o step/ --rules rules.nnef"),
+            ("expand", "model/ -o step/ --expand softmax,linear"),
+            ("gelu", "model/ -o step/ --gelu sigmoid"),
             ("lenient", "model/ -o step/ --lenient"),
         )
     ],
