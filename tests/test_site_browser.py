@@ -101,7 +101,7 @@ def test_no_letter_of_a_picture_is_made_small(
     site: Path, page: Any, width: int
 ) -> None:
     page.set_viewport_size({"width": width, "height": 800})
-    shrunk = {}
+    shrunk: dict[str, float] = {}
     for path in pages(site):
         page.goto(path.as_uri())
         shrunk |= page.evaluate(SHRUNK)
