@@ -45,12 +45,13 @@ PEERS = {"onnx": "onnxruntime-training", "real": "torch", "khronos": "autograd"}
 
 
 def times(report: Report) -> Iterator[Pairs]:
-    """Milliseconds of gradients, for each peer."""
+    """Milliseconds of gradients, for each peer and runtime."""
     for part, peer in PEERS.items():
-        found = [
-            r for r in rows_of(report, part) if {"backward", peer} <= r.seconds.keys()
-        ]
-        if found:
+        by_runtime: dict[str, list[Row]] = {}
+        for row in rows_of(report, part):
+            if {"backward", peer} <= row.seconds.keys():
+                by_runtime.setdefault(row.runtime, []).append(row)
+        for found in by_runtime.values():
             yield Pairs(
                 title(report, part, found[0]),
                 [row.net for row in found],
@@ -100,7 +101,7 @@ def growth(report: Report) -> Mapping[str, Sequence[float]]:
 def draw_pairs(
     measure: Callable[[Report], Iterator[Pairs]], unit: str, report: Report, figure: Any
 ) -> None:
-    """A panel for each peer, with two points for each network."""
+    """A panel for each peer and runtime, with two points for each network."""
     panels = list(measure(report))
     heights = [len(panel.nets) + 2 for panel in panels]
     figure.set_size_inches(6.2, 0.22 * sum(heights) + 0.5)
@@ -113,7 +114,7 @@ def draw_pairs(
         axes.set_yticks(rows, panel.nets)
         axes.set_ylim(len(rows) - 0.5, -0.5)
         axes.set_xscale("log")
-        axes.set_title(f"{panel.title}: {unit}, batches of {BATCH}", fontsize=8)
+        axes.set_title(f"{panel.title}: {unit}", fontsize=8)
         axes.legend(fontsize=7)
         finish(axes)
 
@@ -178,7 +179,9 @@ def draw(report: Report, folder: Path) -> None:
         for name, (part, drawn) in FIGURES.items():
             figure = plt.figure(layout="constrained")
             drawn(report, figure)
-            machine = report.parts[part].machine
-            figure.supxlabel(machine, fontsize=7, color="#667788")
+            where = report.parts[part].machine
+            if drawn is not draw_growth:
+                where += f"; batches of {BATCH}"
+            figure.supxlabel(where, fontsize=7, color="#667788")
             figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
             plt.close(figure)

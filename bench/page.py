@@ -12,11 +12,10 @@ from bench.rows import Row
 
 HEAD = """# How fast the graphs are
 
-A figure compares two programs that were run in turns, in the same process or by the same
-process: a / b is the median of the times of a, divided by that of b; below 1, a is faster.
-a - b is their difference. A goal that was missed is **bold**.
+Each figure compares two programs that ran in turns. a / b is the median time of a, divided
+by that of b: below 1, a is faster. a - b is the difference. Missed goals are **bold**.
 
-This page is written by `make bench`, from [`bench/results.json`](../bench/results.json);
+`make bench` writes this page, from [`bench/results.json`](../bench/results.json);
 [`bench/README.md`](../bench/README.md) says how to run parts of it.
 
 ![The ratios, with their goals](speed.svg)
@@ -28,73 +27,75 @@ This page is written by `make bench`, from [`bench/results.json`](../bench/resul
 PARTS = {
     "onnx": """## In ONNX Runtime
 
-The gradients of all variables of a network: `backward` is our backward graph, written by
+The gradients of all variables of a network. `backward` is our backward graph, written by
 `to_onnx`; `forward` is the network itself; `onnxruntime-training` is the gradient graph
-that onnxruntime-training builds of the same network, with operators of its own such as
-ConvGrad. That one runs in the edition of ONNX Runtime for training alone, so all three
-are compared there; ours are standard ONNX, and run in the newest ordinary edition too.
+that onnxruntime-training builds for the same network, with its own operators, such as
+ConvGrad. Only the training build of ONNX Runtime runs such a graph, so the first table
+compares all three there. Ours are standard ONNX; the second table has them in the newest
+ordinary build.
 
-`backward` and `onnxruntime-training` compute the same gradients: they are compared before
-any time is taken. Both compute the forward pass again, since a graph has no memory of an
-earlier one. The weights are constants of the files, so the runtime may prepare them in
-advance, in all three. The peer's gradient of Conv takes automatic padding for none, and it
-has no gradient of BatchNormalization: it is given the network with explicit padding and
-with the formula of the normalization. It has no gradients of transposed convolutions and
-of Resize on processors, hence none of U-Net.
+The gradients of `backward` and `onnxruntime-training` are compared before any time is
+taken. Both recompute the forward pass, because a graph keeps nothing from an earlier run.
+Weights are constants in all three files, so the runtime may prepare them in advance.
+
+The peer's gradient of Conv ignores automatic padding, and BatchNormalization has none: the
+peer gets the network with explicit padding and with the formula of the normalization.
+Transposed convolutions, and Resize on CPUs, have no gradient either: hence the gaps for
+U-Net.
 """,
     "khronos": """## In the PyTorch interpreter of Khronos
 
 `nnef_tools` has an interpreter on PyTorch. `backward` is our backward graph in it, without
-autograd; `autograd` is torch's own autograd through the interpreter of the forward graph,
-the forward pass included. Both compute the gradients of all variables, but for the
-statistics of batch normalizations, which torch takes for constants.
+autograd; `autograd` is PyTorch's autograd through the interpreter of the forward graph,
+including the forward pass. Both compute the gradients of all variables, except the
+statistics of batch normalizations, which PyTorch treats as constants.
 
-Memory is what a process grows by at most, from the loaded model on, as Linux counts it:
-with workspaces of libraries, which an account of tensors leaves out. Each program has a
-process of its own for that.
+Memory is the most by which a process grows after it has loaded the model, as Linux counts
+it. It includes the workspaces of libraries, which a sum over tensors would miss. For this,
+each program has its own process.
 
 ![MiB of gradients beside those of autograd](plots/gradient-memory.svg)
 """,
     "tract": """## In tract
 
 The backward graph with the gradients of all variables, divided by the forward graph, both
-lowered for tract, which computes in one thread. The last four networks are those of
-torchvision, timm and transformers; of GPT-2, with four layers and 64 tokens. Where tensors
-are larger than 32 MiB, much of the time goes into getting memory, which
-[a setting](tract.md#what-to-know) avoids.
+lowered for tract, which uses one thread. The last four networks come from torchvision, timm
+and transformers; GPT-2 has four layers and 64 tokens. Where tensors are larger than 32 MiB,
+much of the time goes into allocating memory; [a setting](tract.md#what-to-know) avoids it.
 """,
     "real": """## Networks of torchvision, timm and transformers
 
-`from_torch` reads a network, gradients are taken with respect to all parameters, and `to_onnx`
-writes them. `backward` is the file in ONNX Runtime or in OpenVINO;
-`torch` is a forward pass and autograd in eager mode, `torch.compile` the same compiled. Each
-program has a process of its own, and they take turns. The weights are random; the networks are
-in evaluation mode, so normalizations have their statistics; language models are small ones, of
-four layers and 64 tokens. The gradients are compared first. In these figures OpenVINO had the
-file of ONNX Runtime: in the networks with maximum pools (ResNet, ShuffleNet, DenseNet, U-Net)
-the form that `runtime="openvino"` has takes less than half of that time.
+The gradients of all parameters of a network, read by `from_torch` and written by `to_onnx`.
+`backward` is this file in ONNX Runtime or OpenVINO; `torch` is a forward pass and autograd in
+eager mode, `torch.compile` the same compiled. Each program has its own process, and they take
+turns. The weights are random. The networks are in evaluation mode, so normalizations use stored
+statistics; the language models have four layers and 64 tokens. The gradients are compared first.
 
-Of a convolutional network with batch 8, the forward pass alone takes ONNX Runtime 0.3 to 0.6
-of torch's time, and the gradients 1.5 to 2.2 (on a processor of Intel with AVX-512): torch has
-kernels for the gradients of convolutions, and ONNX has no operators for them. There they are
+In these figures, OpenVINO ran the files for ONNX Runtime. `runtime="openvino"` writes maximum
+pools in another form: ResNet, ShuffleNet, DenseNet and U-Net then take less than half the time.
+
+For a convolutional network with batch 8, ONNX Runtime's forward pass takes 0.3 to 0.6 of
+PyTorch's time, and its gradients 1.5 to 2.2 (on an Intel processor with AVX-512). PyTorch has
+kernels for the gradients of convolutions. ONNX has no such operators: there, the gradients are
 other convolutions and products, with copies in between.
 """,
     "compiler": """## The compiler itself
 
-Whole processes: the seconds that compiling ResNet-50, and `--help`, take more than a Python
-process that imports click, which the compiler needs, and lark, which makes its tables; a
-model with 256 MiB of data, divided by `tarfile` of the standard library.
+Whole processes: the seconds by which compiling ResNet-50, and `--help`, exceed a Python
+process that only imports click and lark; the time for a model with 256 MiB of data, divided
+by that of `tarfile` from the standard library.
 
-Stages, on a chain of a thousand times a matrix product, a bias, tanh, a scale and a sum,
-with the gradients of its 3,000 variables: reading and differentiating are divided by
-Khronos' parser on the same text, writing by Khronos' `format_graph` of the same graph; both
-are written in C++. `GradientGraphBuilder` is that of onnxruntime-training, in C++, on the
-same operations; it runs in a process of its own. Lowering for a target is divided by
-differentiating. The operations of the backward graph include those of the forward graph
-that it computes again: the difference are those of the gradients alone.
+Stages: a chain that repeats a matrix product, a bias, tanh, a scale and a sum a thousand
+times, with the gradients of its 3,000 variables. Reading and differentiating are divided by
+Khronos' parser on the same text, writing by Khronos' `format_graph` on the same graph; both
+are C++. `GradientGraphBuilder`, also C++, is that of onnxruntime-training, on the same
+operations and in its own process. Lowering for a target is divided by differentiating. The
+backward graph recomputes operations of the forward graph; the difference of the two counts
+is the gradients alone.
 
-Long chains: the seconds for an operation of 100,000, divided by those for one of 1,000; and
-the peak of memory of a process that compiles the long chain, lowered for all runtimes.
+Long chains: the time per operation of a chain of 100,000 operations, divided by that of a
+chain of 1,000; and the peak memory of a process that compiles the long chain and lowers it
+for all runtimes.
 
 ![Seconds of each stage of the compiler over the size of the graph](plots/compile-time.svg)
 """,

@@ -11,10 +11,10 @@ from bench.comparisons import Outcome, outcomes
 from bench.report import Report
 
 COLUMNS = 2
-INCHES = (5.0, 0.22)  # the width of a panel, the height of a network in it
+INCHES = (3.85, 0.22)  # the width of a panel, the height of a network in it
 MARKS = ("o", "s", "^", "D")  # for extents of the batch
 COLOR, GOAL_COLOR = "#1f5fa8", "#c0392b"
-TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
+TICKS = (0.1, 0.3, 1, 3, 10, 30)
 # Text remains text, and the same figures make the same file.
 STYLE = {"svg.fonttype": "none", "svg.hashsalt": "nnef-grad", "font.size": 8}
 
@@ -27,7 +27,9 @@ def panels(report: Report) -> Panels:
     for outcome in outcomes(report.rows):
         comparison = outcome.comparison
         if comparison.goal is not None and comparison.part != "compiler":
-            title = f"{comparison.name}\nin {outcome.row.runtime}"
+            title = (
+                f"{comparison.name}, goal {comparison.goal}\nin {outcome.row.runtime}"
+            )
             found.setdefault(title, []).append(outcome)
     return found
 
@@ -40,14 +42,23 @@ def draw(report: Report, path: Path) -> None:
     drawn = panels(report)
     rows = -(-len(drawn) // COLUMNS)
     with mpl.rc_context(STYLE), warnings.catch_warnings():
-        tallest = max(len({r.row.net for r in panel}) for panel in drawn.values())
-        size = COLUMNS * INCHES[0], rows * (INCHES[1] * tallest + 1)
-        figure, axes = plt.subplots(rows, COLUMNS, figsize=size, squeeze=False)
+        counts = [len({r.row.net for r in panel}) for panel in drawn.values()]
+        tallest = (max(counts[i : i + COLUMNS]) for i in range(0, len(counts), COLUMNS))
+        heights = [INCHES[1] * count + 1 for count in tallest]
+        figure, axes = plt.subplots(
+            rows,
+            COLUMNS,
+            figsize=(COLUMNS * INCHES[0], sum(heights)),
+            squeeze=False,
+            height_ratios=heights,
+            layout="constrained",
+        )
         for place, (title, panel) in zip(axes.flat, drawn.items(), strict=False):
             draw_panel(place, title, panel)
         for place in axes.flat[len(drawn) :]:
             place.axis("off")
-        figure.tight_layout()
+        names, marks = axes[0, 0].get_legend_handles_labels()[::-1]
+        figure.legend(marks, names, loc="outside upper center", ncols=len(names))
         figure.savefig(path, format="svg", metadata={"Date": None})
         plt.close(figure)
 
@@ -55,7 +66,7 @@ def draw(report: Report, path: Path) -> None:
 def draw_panel(axes: Any, title: str, panel: Sequence[Outcome]) -> None:
     nets = list(dict.fromkeys(outcome.row.net for outcome in panel))
     goal = panel[0].comparison.goal
-    axes.axvline(goal, color=GOAL_COLOR, linewidth=1, label=f"goal: {goal}")
+    axes.axvline(goal, color=GOAL_COLOR, linewidth=1, label="goal")
     batches = sorted({outcome.row.batch for outcome in panel})
     for mark, batch in zip(MARKS, batches, strict=False):
         shown = [r for r in panel if r.row.batch == batch]
@@ -68,7 +79,7 @@ def draw_panel(axes: Any, title: str, panel: Sequence[Outcome]) -> None:
             markerfacecolor=COLOR if batch > 1 else "white",
             label=f"batch {batch}",
         )
-    axes.set_title(title, fontsize=9)
+    axes.set_title(title, fontsize=8, loc="right")
     axes.set_xscale("log")
     axes.set_xticks(TICKS, [str(tick) for tick in TICKS])
     axes.set_xticks([], minor=True)
@@ -77,4 +88,3 @@ def draw_panel(axes: Any, title: str, panel: Sequence[Outcome]) -> None:
     axes.set_ylim(len(nets) - 0.5, -0.5)
     axes.grid(axis="x", color="#dddddd", linewidth=0.5)
     axes.set_axisbelow(True)
-    axes.legend(loc="lower right", fontsize=7)

@@ -103,7 +103,7 @@ def draw(name: str, axes: Any) -> None:
         axes.axvline(found.start, color=color, linestyle=":", linewidth=1)
     axes.set_title(name, fontsize=8)
     axes.set_ylim(0, axes.get_ylim()[1] * 1.35)
-    axes.legend(fontsize=6.5, loc="upper left")
+    axes.legend(fontsize=7, loc="upper left")
     finish(axes)
 
 

@@ -158,17 +158,20 @@ def page() -> str:
 
 
 def index(options: Groups, own: Groups) -> str:
-    steps = {text_of(option) for option in chain.from_iterable(STEP_OPTIONS.values())}
-    rows = [
-        (option, "", "yes", "yes" if text_of(option) in steps else "")
-        for option in chain.from_iterable(options.values())
-    ] + [(option, "step-", "", "yes") for option in chain.from_iterable(own.values())]
+    """A row for each name: where an option is described, which may be apart for the step."""
+    steps = {anchor_of(o): f"[yes](#{anchor_of(o)})" for o in listed(STEP_OPTIONS)}
+    steps |= {anchor_of(o): f"[yes](#step-{anchor_of(o)})" for o in listed(own)}
+    firsts = {anchor_of(o): f"[yes](#{anchor_of(o)})" for o in listed(options)}
     lines = (
-        f"| [`{max(option.opts, key=len)}`](#{prefix}{anchor_of(option)}) | {first} | {second} |\n"
-        for option, prefix, first, second in rows
+        f"| `--{name}` | {firsts.get(name, '')} | {steps.get(name, '')} |\n"
+        for name in {**firsts, **steps}
     )
     head = "| option | nnef-grad | nnef-grad-step |\n|---|---|---|\n"
     return f"## All options\n\n{head}{''.join(lines)}\n"
+
+
+def listed(groups: Groups) -> list[Option]:
+    return [*chain.from_iterable(groups.values())]
 
 
 def sections(groups: Groups, level: str, prefix: str) -> str:

@@ -22,6 +22,12 @@ PICTURES = """() => [...document.querySelectorAll(".md-content img")]
   .filter((image) => image.getClientRects().length)
   .map((image) => image.getAttribute("src"))"""
 
+# The screenshots have one and a half dots for each pixel.
+SHRUNK = """() => Object.fromEntries([...document.querySelectorAll(".md-content img")]
+  .filter((image) => image.getClientRects().length)
+  .map((image) => [image.src, image.width * (image.src.includes("/report-") ? 1.5 : 1) / image.naturalWidth])
+  .filter(([src, scale]) => scale < 0.9))"""
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -88,6 +94,18 @@ def test_no_picture_is_a_white_box_in_the_dark(site: Path, page: Any) -> None:
     plots = {path.name for path in (ROOT / "docs" / "plots").glob("*.svg")}
     assert {f"plots/{name}" for name in plots} | {"speed.svg"} <= seen
     assert "pictures/report-mlp-dark.png" in seen
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_letter_of_a_picture_is_made_small(
+    site: Path, page: Any, width: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    shrunk: dict[str, float] = {}
+    for path in pages(site):
+        page.goto(path.as_uri())
+        shrunk |= page.evaluate(SHRUNK)
+    assert shrunk == {}
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""What all rooms need: places in texts, errors, frozen values."""
+"""Needed by all rooms: places in texts, errors, frozen values."""

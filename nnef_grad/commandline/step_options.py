@@ -184,6 +184,8 @@ STEP_OPTIONS: Groups = {
         symbol="dynamic.nnef --symbol B=8 --loss huber",
         unroll="recurrent/ -o step/ --target tract --unroll 16 --loss huber",
         rules="model/ -o step/ --rules rules.nnef --loss huber",
+        expand="model/ -o step/ --expand softmax,linear --loss huber",
+        gelu="model/ -o step/ --gelu sigmoid --loss huber",
         lenient="model/ -o step/ --lenient --loss huber",
     ),
     "Checking": [

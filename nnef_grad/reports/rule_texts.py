@@ -54,7 +54,7 @@ def rule_text(rules: Rules, operation: Operation) -> RuleText:
 
 
 def of_update(recipe: Fragment) -> RuleText:
-    """What a training step does with gradients: an optimizer, or clipping."""
+    """The use that a training step makes of gradients: an optimizer, or clipping."""
     return RuleText(f"part of {recipe.name}, in the training step", _definition(recipe))
 
 

@@ -28,7 +28,7 @@ def values_shown(
     checked: Checked | None,
     values: Mapping[str, npt.ArrayLike | Spread] | None,
 ) -> dict[str, dict[str, Any]]:
-    """What is shown of each gradient, by its name.
+    """The numbers shown of each gradient, by its name.
 
     Args:
         backward: the backward graph.
@@ -80,7 +80,7 @@ def json_number(number: float) -> float | str:
 
 
 def _mark(mean: float, reference: float) -> str:
-    """What is remarkable about a gradient, in a word."""
+    """A word for a gradient that stands out; empty for others."""
     if not isfinite(mean):
         return "not finite"
     if mean == 0.0:

@@ -137,10 +137,11 @@ def page(found: list[tuple[Any, str]]) -> str:
 PAGE = Path(__file__).parents[2] / "docs" / "onnx-operators.md"
 HEAD = """# ONNX operators, one by one
 
-The backend tests of the package onnx are models of one or a few nodes, with inputs and
-results. Of {count} with arrays, {right} are right, {refused} are refused, and {otherwise}
-differ: they show infinite numbers in a mask, take a remainder by infinity, or round extents
-before resizing. The table counts the models of one node; a test runs them all and writes it.
+The package onnx has tests for backends: models of one or a few nodes, with inputs and
+results. Of {count:,} whose inputs and results are arrays, nnef-grad computes {right:,} right,
+refuses {refused}, and differs in {otherwise}: infinite numbers in a mask, a remainder by
+infinity, or extents that are rounded before resizing. The table counts the models of one
+node. A test runs all models and writes this page.
 
 | operator | right | refused | different | why the last one is not right |
 |---|---|---|---|---|"""

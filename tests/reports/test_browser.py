@@ -276,6 +276,33 @@ def test_the_search_finds_what_is_folded(show: Open) -> None:
     assert "block3/unit_2/bottleneck_v2/conv1/kernel" in page.inner_text("#details")
 
 
+@pytest.mark.parametrize("name", ["hidden", "grad_bias1", "weight1"])
+def test_an_address_leads_to_an_operation(
+    show: Open, tmp_path: Path, name: str
+) -> None:
+    page = show(mlp())
+    page.click("#fold")
+    assert "#" not in page.url
+    path = tmp_path / "report.html"
+    page.goto(f"{path.as_uri()}#{name}")
+    page.reload()
+    chosen = page.locator('[aria-selected="true"][role=treeitem]')
+    assert chosen.count() == 1
+    assert name in page.inner_text("#details")
+    page.keyboard.press("Escape")
+    assert chosen.count() == 0
+    assert "#" not in page.url
+
+
+def test_what_is_selected_is_in_the_address(show: Open) -> None:
+    page = show(mlp())
+    item(page, "hidden:").first.click()
+    assert page.url.endswith("#hidden")
+    page.goto(page.url.replace("#hidden", "#grad_bias1"))
+    chosen = page.locator('[aria-selected="true"][role=treeitem]')
+    assert chosen.get_attribute("aria-label").startswith("grad_bias1:")
+
+
 def test_what_is_not_found_is_said(show: Open) -> None:
     page = show(mlp())
     page.fill("#query", "nothing like this")

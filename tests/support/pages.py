@@ -274,6 +274,6 @@ PROGRAMS: dict[str, Program] = {
     "pip": install,
     "make": make,
     "python": python,
-    "pytest": files,
+    ".venv/bin/python": files,
     "torchrun": files,
 }

@@ -31,6 +31,12 @@ function select(key) {
   light();
   describe(selected);
   showBars(selected);
+  showAddress(selected?.operation || selected?.node.operation);
+}
+
+/** The address of the page leads to an operation, by the name of its first result. */
+function showAddress(operation) {
+  history.replaceState(null, "", operation ? `#${operation.results[0]}` : location.href.split("#")[0]);
 }
 
 /** Lights up what is selected, what stands beside it, and the links of both. */

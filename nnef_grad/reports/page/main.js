@@ -44,6 +44,14 @@ function goTo(operation, takesFocus = true) {
   if (isData(operation)) describe({ side: operation.side, node: unitOf(operation), operation });
 }
 
+/** Goes to the operation that the address names. */
+function followAddress(address = location.hash) {
+  const name = address.slice(1);
+  const operation = forward.makers.get(name) || backward.makers.get(name);
+  if (operation) goTo(operation);
+}
+window.addEventListener("hashchange", () => followAddress());
+
 function focusOn(key) {
   focused = key;
   if (elements.has(key)) showMarks();
@@ -210,7 +218,9 @@ drawMemory();
 if (losses.length) showTraining([losses]);
 showTab("graph");
 fitView(false);
+const address = location.hash;
 select(null);
+followAddress(address);
 window.requestIdleCallback?.((time) => layOutAhead(time));
 // What a reader may look at in the browser's console.
 window.report = Object.freeze({

@@ -204,15 +204,15 @@ def fragments_of(text: str) -> list[str]:
 
 _HEAD = """# Where nnef-grad and the Khronos parser disagree
 
-nnef-grad reads NNEF 1.0.5 as specified. So does the Khronos parser, the package `nnef`,
-with the exceptions listed here: what it does (including its shape inference), what
-nnef-grad does instead, and why. Numbers are sections of the specification.
+nnef-grad reads NNEF 1.0.5 as specified. This page lists where the Khronos parser, the
+package `nnef`, does not: what it does (including its shape inference), what nnef-grad
+does instead, and why. Numbers are sections of the specification.
 
-The verdicts are those of the Khronos parser: **accepts**; **refuses**; **crashes**, the
-process ends or runs out of memory; **differs**, both accept the document and make
-different graphs; **likewise**, both accept what the specification does not.
+The verdicts are those of the Khronos parser: **accepts**; **refuses**; **crashes**: the
+process ends or runs out of memory; **differs**: both accept the document, but make
+different graphs; **likewise**: both accept what the specification does not.
 
-This page is generated from
+The page is generated from
 [`differences.txt`](../tests/support/documents/differences.txt); a test runs both
 parsers on every document in it.
 """

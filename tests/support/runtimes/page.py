@@ -18,15 +18,15 @@ LETTERS = {
 }
 HEAD = """# Where each operation runs
 
-A test runs each standard operation, in its main settings, in these consumers of NNEF, on
-random values, and writes this page.
+A test runs each standard operation, with its main settings and on random values, in these
+consumers of NNEF, and writes this page.
 
 - **K**: the Khronos parser and its shape inference
 - **S**: the Khronos C++ runtime, `nnef.Session`
 - **I**: the Khronos PyTorch interpreter, `NNEFModule` of `nnef_tools`
 - **T**: tract
-- **O**: ONNX Runtime, through `to_onnx`, with its default options and without optimisations
-- **V**: OpenVINO, with the same file
+- **O**: ONNX Runtime, through `to_onnx`, with its default options and without optimizations
+- **V**: OpenVINO, as `runtime="openvino"` uses it
 - **C**: ONNX Runtime, through the converter of `nnef_tools`
 
 In the tables of operations, a letter means that the consumer computes all graphs of the
