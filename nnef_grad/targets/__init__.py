@@ -1,7 +1,7 @@
 """Targets: graphs in forms that real runtimes have, and compute right.
 
 A target is a set of runtimes. An operation that one of them lacks, as it is set
-(runtimes.py, in the terms of conditions.py), is replaced by its lowering (registry.py),
+(facts.py, in the terms of conditions.py), is replaced by its lowering (registry.py),
 again and again, until all of them have everything. There is one lowering of an operation,
 whatever the target, and what it makes is standard NNEF that computes the same: a fragment
 of lowerings.nnef, or a function in the file of its family where that takes shapes. Further
@@ -76,7 +76,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "onnx": ("onnx",),
     "portable": ("session", "interpreter", "tract-standard", "converter"),
 }
-# What the runtimes of this package have besides: not all graphs are right there.
+# What the runtimes of this package have besides, and no target.
 _OWN: dict[str, tuple[str, ...]] = {"openvino": ("openvino",)}
 # What else reads what is made for a target.
 READERS: dict[str, tuple[Runtime, ...]] = {"portable": (CONVERTER,)}
@@ -240,10 +240,9 @@ def _applied(passes: Sequence[_Pass], graph: Graph, common: CommonSubset) -> Gra
     """The graph after those of the passes that a runtime wants, and that have something
     to change.
     """
-    wanting = {runtime.name for runtime in common.runtimes}
     there = {op.name for op in graph.operations}
     for runtimes, operations, change, registry in passes:
-        is_wanted = not wanting.isdisjoint(runtimes.split())
+        is_wanted = not common.names.isdisjoint(runtimes.split())
         if registry is not None and registry not in common.registries:
             continue
         if is_wanted and (operations is None or not there.isdisjoint(operations)):

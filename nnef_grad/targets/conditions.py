@@ -1,6 +1,6 @@
 """Conditions on how an operation is set: on its attributes, types and shapes.
 
-What they mean for a runtime stands in runtimes.py.
+What they mean for a runtime stands in facts.py.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Runtime(NamedTuple):
     """A runtime, or several that are used together.
 
     Attributes:
-        name: its name in the table.
+        names: its name in the table, or several, in a string: the facts of each are its own.
         title: what messages call it.
         registries: those whose operations it may be given, beside the standard's; where
             there are any, it may be given extents with symbols as well.
@@ -33,7 +33,7 @@ class Runtime(NamedTuple):
             it. What such an index counts is its own affair: nothing else may read one.
     """
 
-    name: str
+    names: str
     title: str
     registries: frozenset[str] = frozenset()
     own: frozenset[str] | None = None
@@ -70,7 +70,9 @@ RUNTIMES: dict[str, Runtime] = {
     "tract-standard": Runtime("tract", "tract"),
     "onnx": _ONNX,
     # It reads the same files. What scatters elements to an index is slow there.
-    "openvino": _ONNX._replace(title="OpenVINO", has_indices=False),
+    "openvino": _ONNX._replace(
+        names="onnx openvino", title="OpenVINO", has_indices=False
+    ),
     "converter": Runtime("converter", "the converter of nnef_tools to ONNX"),
 }
 
@@ -84,18 +86,19 @@ class CommonSubset:
 
     Attributes:
         runtimes: these runtimes.
+        names: their names in the table.
         registries: those whose operations all of them may be given.
     """
 
     def __init__(self, runtimes: Collection[Runtime]) -> None:
         self.runtimes = runtimes
         self.registries = frozenset.intersection(*(r.registries for r in runtimes))
-        names = {runtime.name for runtime in runtimes}
+        self.names = {name for r in runtimes for name in r.names.split()}
         self._exceptions = {
             operation: [
                 condition.holds
                 for where, condition in facts
-                if not names.isdisjoint(where)
+                if not self.names.isdisjoint(where)
             ]
             for operation, facts in LACKING.items()
         }
@@ -223,6 +226,7 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("transpose slice tile", "khronos", when.above_rank(5)),
     ("transpose", ALL, when.fewer_axes),
     ("slice", ALL, when.open_ended),
+    ("slice", "openvino", when.no_axes),
     ("slice", "tract", when.no_plain_range | when.needless_stride),
     ("tile", ALL, when.repeated_once),
     ("pad", ALL, when.cropping | when.with_border("reflect-even", "ignore")),
@@ -236,6 +240,8 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("conv deconv", ALL, _FILTER),
     ("conv deconv", "onnx converter", when.number_as_bias),
     ("conv", "tract", when.skipping | when.multiplying | when.idle),
+    # Of one channel, it reads beside the data where they are not next to a window.
+    ("conv", "openvino", when.idle),
     ("conv", "converter", when.automatic & when.dilated),
     ("deconv", ALL, when.biased & when.uncovered),
     ("deconv", "tract", when.always),

@@ -315,7 +315,9 @@ def test_codes_of_a_quantization_travel_but_are_no_values(
 def test_items_that_numpy_does_not_have(tmp_path: Path) -> None:
     stored = header(1, 4, [3], 2) + b"\x12\x30"
     write_files(tmp_path, {"v.dat": stored})
-    with pytest.raises(nnef_grad.UsageError, match="numpy has no unsigned integer of 4 bits"):
+    with pytest.raises(
+        nnef_grad.UsageError, match="numpy has no unsigned integer of 4 bits"
+    ):
         nnef_grad.load_data(tmp_path)["v"]
     nnef_grad.save(
         declaring("integer", (3,)), tmp_path / "out", data=nnef_grad.load_data(tmp_path)

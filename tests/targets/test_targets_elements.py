@@ -31,10 +31,7 @@ from nnef_grad.targets.registry import SUFFIX, written
 FILE = Path(__file__).parent / "settings.txt"
 LOWERED = [target for target in TARGETS if target != "nnef"]
 CALLS = [(target, runtime) for target in LOWERED for runtime in consumers_of(target)]
-CALLS += [("onnx", "openvino")]
-# It refuses a slice without axes, and has wrong sums next to much padding, as
-# docs/how-to/runtimes.md says.
-NOT_RIGHT = {"openvino": {"slices-3", "zeros_around_pools-6"}}
+CALLS += [("openvino", "openvino")]
 # Where the shape inference of the Khronos parser is asked: tract does without it.
 INFERRED = [target for target in LOWERED if not target.startswith("tract")]
 
@@ -111,8 +108,7 @@ def test_settings_in_the_runtimes(target: str, runtime: str, part: int) -> None:
     wrong = {
         name: row[runtime] for name, row in found.items() if row[runtime][0] != "ok"
     }
-    known = NOT_RIGHT.get(runtime, set()) & found.keys()
-    assert wrong.keys() == known, wrong
+    assert wrong == {}
 
 
 # ---- What is written ----
