@@ -299,8 +299,8 @@ class Nodes:
 
     def _comment(self) -> str:
         """The forward operation whose derivative the nodes are part of."""
-        is_whole = self is self._root and self._operation is not None
-        origin = self._operation.origin if is_whole and self._operation else None
+        operation = self._operation if self is self._root else None
+        origin = operation.origin if operation else None
         if origin is not self._origin[0]:
             is_plain = origin is not None and origin.name != SCAN
             text = print_operation(origin, self._names) if origin and is_plain else ""

@@ -369,6 +369,22 @@ def test_shapes_that_are_computed_are_constants(tmp_path: Path) -> None:
 
 
 @needs_onnx
+def test_a_number_of_elements_is_known(tmp_path: Path) -> None:
+    nodes = [
+        make("Size", "x", "n"),
+        make("Div", "n four", "m"),
+        make("Unsqueeze", "m zero", "rows"),
+        make("Concat", "rows columns", "t", axis=0),
+        make("Reshape", "x t", "y"),
+    ]
+    data = {"four": np.int64(4), "zero": integers(0), "columns": integers(4)}
+    save(tmp_path, nodes, {"x": (2, 3, 4)}, **data)
+    agrees(tmp_path)
+    graph, _ = interop.from_onnx(tmp_path / "model.onnx")
+    assert graph.outputs[0].shape == (6, 4)
+
+
+@needs_onnx
 def test_slices_without_elements(tmp_path: Path) -> None:
     """A shift by nothing, as exporters write it."""
     nodes = [

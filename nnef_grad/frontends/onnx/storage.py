@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import onnx
@@ -25,12 +25,18 @@ GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
 _SMALL = 2**16
 
 
+_Bytes = bytes | mmap
+
+
 class _Field(NamedTuple):
-    """A field of a message: its number, all of its bytes, and those after tag and length."""
+    """A field of a message in a file: its number, and the places of its tag, of its content,
+    and after it.
+    """
 
     number: int
-    whole: memoryview
-    content: memoryview
+    begin: int
+    content: int
+    end: int
 
 
 def load(path: Path) -> tuple[Any, Callable[[Any], Array]]:
@@ -42,10 +48,12 @@ def load(path: Path) -> tuple[Any, Callable[[Any], Array]]:
         # What is empty cannot be mapped.
         is_empty = not os.fstat(file.fileno()).st_size
         content = b"" if is_empty else mmap(file.fileno(), 0, access=ACCESS_READ)
-    parts = [
-        _graph(field, arrays) if field.number == GRAPH else bytes(field.whole)
-        for field in _fields(memoryview(content))
-    ]
+        parts = [
+            _graph(file, content, field, arrays)
+            if field.number == GRAPH
+            else content[field.begin : field.end]
+            for field in _fields(content, 0, len(content))
+        ]
     model = onnx.load_model_from_string(b"".join(parts))
     for initializer in model.graph.initializer:
         if uses_external_data(initializer):
@@ -81,56 +89,61 @@ def _beside(initializer: Any, folder: Path) -> Array:
     return array.astype(kind, copy=False).reshape(shape)
 
 
-def _graph(field: _Field, arrays: dict[str, Array]) -> bytes:
+def _graph(
+    file: BinaryIO, content: _Bytes, field: _Field, arrays: dict[str, Array]
+) -> bytes:
     """The field of a graph, without the data of large initializers."""
     parts = [
-        _initializer(inner, arrays)
-        if inner.number == INITIALIZER and len(inner.content) > _SMALL
-        else bytes(inner.whole)
-        for inner in _fields(field.content)
+        _initializer(file, content, inner, arrays)
+        if inner.number == INITIALIZER and inner.end - inner.content > _SMALL
+        else content[inner.begin : inner.end]
+        for inner in _fields(content, field.content, field.end)
     ]
     return tag(GRAPH, sum(map(len, parts))) + b"".join(parts)
 
 
-def _initializer(field: _Field, arrays: dict[str, Array]) -> bytes:
+def _initializer(
+    file: BinaryIO, content: _Bytes, field: _Field, arrays: dict[str, Array]
+) -> bytes:
     """The field of an initializer without its data, of which it makes an array."""
-    fields = list(_fields(field.content))
-    head = b"".join(f.whole for f in fields if f.number != RAW_DATA)
-    raw = [f.content for f in fields if f.number == RAW_DATA]
+    fields = list(_fields(content, field.content, field.end))
+    head = b"".join(content[f.begin : f.end] for f in fields if f.number != RAW_DATA)
+    raw = [f for f in fields if f.number == RAW_DATA]
     tensor = onnx.TensorProto.FromString(head)
     kind = tensor_dtype_to_np_dtype(tensor.data_type)
     size = kind.itemsize * np.prod(tensor.dims)
-    if kind.kind not in "fiub" or [size] != [*map(len, raw)]:
-        return bytes(field.whole)
-    array = np.frombuffer(raw[0], kind.newbyteorder("<")).reshape(tuple(tensor.dims))
-    arrays[tensor.name] = array.astype(kind)
+    if kind.kind not in "fiub" or [size] != [f.end - f.content for f in raw]:
+        return content[field.begin : field.end]
+    # Not from the map: its pages would be in memory, too.
+    file.seek(raw[0].content)
+    array = np.fromfile(file, kind.newbyteorder("<"), int(np.prod(tensor.dims)))
+    arrays[tensor.name] = array.astype(kind, copy=False).reshape(tuple(tensor.dims))
     return tag(INITIALIZER, len(head)) + head
 
 
-def _fields(message: memoryview) -> Iterator[_Field]:
+def _fields(content: _Bytes, begin: int, end: int) -> Iterator[_Field]:
     """The fields of a message, by their tags and lengths.
 
     Raises:
         ValueError: it is no message.
     """
-    while message:
-        key, place = _read_varint(message, 0)
+    while begin < end:
+        key, place = _read_varint(content, begin)
         number, kind = divmod(key, 8)
-        length, after = _read_varint(message, place) if kind in (0, 2) else (0, place)
-        size = {0: 0, 1: 8, 2: length, 5: 4}.get(kind, len(message))
-        end = after + size
-        if end > len(message):
+        size, after = _read_varint(content, place) if kind in (0, 2) else (0, place)
+        after += {0: 0, 1: 8, 2: size, 5: 4}.get(kind, end)
+        if after > end:
             raise ValueError("it is damaged, or no protocol buffer")
-        yield _Field(number, message[:end], message[after:end])
-        message = message[end:]
+        yield _Field(number, begin, after - (size if kind == 2 else 0), after)
+        begin = after
 
 
-def _read_varint(message: memoryview, place: int) -> tuple[int, int]:
+def _read_varint(content: _Bytes, place: int) -> tuple[int, int]:
     """A number and the place after it: seven bits a byte, the lowest first; the eighth says
     that there are more.
     """
     number = 0
-    for shift, byte in enumerate(message[place : place + 10]):
+    for shift, byte in enumerate(content[place : place + 10]):
         number |= (byte & 0x7F) << 7 * shift
         if byte < 0x80:
             return number, place + shift + 1

@@ -103,20 +103,12 @@ class DocumentReading(Reading):
         hint: str,
         place: Span,
     ) -> Any:
-        if fragment is self.fragments.get(fragment.name) and fragment.body is not None:
-            return self._own(fragment, values, hint, place)
-        return super()._invoke(fragment, values, dtype, hint, place)
-
-    def _own(
-        self,
-        fragment: syntax.Fragment,
-        values: Mapping[str, Any],
-        hint: str,
-        place: Span,
-    ) -> Any:
-        name = idiom_of(fragment)
-        if name in EXPANSIONS and all(map(is_known, values.values())):
-            return super()._invoke(fragment, values, None, hint, place)
+        """As in `Reading`; a fragment of the document is its body, or an idiom."""
+        is_own = fragment is self.fragments.get(fragment.name)
+        name = idiom_of(fragment) if is_own else None
+        is_computed = name in EXPANSIONS and all(map(is_known, values.values()))
+        if not is_own or fragment.body is None or is_computed:
+            return super()._invoke(fragment, values, dtype, hint, place)
         if name is None or name in (*self.compounds, *EXPANSIONS):
             return self.body(fragment, values, hint, place)
         whole = {**fragment.defaults, **values}
