@@ -13,6 +13,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from nnef_grad.base.lazy import names_on_use
+
 if TYPE_CHECKING:
     from nnef_grad.autodiff.backward import Backward as Backward
     from nnef_grad.autodiff.backward import summary as summary
@@ -65,7 +67,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Where each name comes from. A module is imported when a name of it is used.
+# The names of each module.
 _NAMES = {
     "autodiff.backward": ("Backward", "summary"),
     "autodiff.compositions": (
@@ -107,22 +109,15 @@ _NAMES = {
     "training.forms": ("Step",),
     "training.step": ("training_step",),
 }
-_MODULES = {name: module for module, names in _NAMES.items() for name in names}
-__all__ = sorted(_MODULES)
-
+__all__ = sorted(name for names in _NAMES.values() for name in names)
 
 # What is used by its own name: nnef_grad.training.run.
 _PACKAGES = ("interop", "training")
+_get = names_on_use(__name__, _NAMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return import_module(f"{__name__}.{name}")
-    if name not in _MODULES:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value
-    return value
+    return import_module(f"{__name__}.{name}") if name in _PACKAGES else _get(name)
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,6 @@ from importlib.util import find_spec
 
 from nnef_grad.base.errors import UsageError, suggestion
 from nnef_grad.base.public import public
-from nnef_grad.runtimes import khronos, numpy, onnxruntime, openvino, tract
 from nnef_grad.runtimes.runtime import EITHER, SINGLE, Data, Run, Runtime, in_single
 
 __all__ = ["RUNTIMES", "Data", "Run", "Runtime", "find_runtime", "in_single"]
@@ -17,13 +16,11 @@ __all__ = ["RUNTIMES", "Data", "Run", "Runtime", "find_runtime", "in_single"]
 RUNTIMES = {
     runtime.name: runtime
     for runtime in (
-        Runtime(
-            "onnxruntime", ("onnx", "onnxruntime"), SINGLE, onnxruntime.compile_graph
-        ),
-        Runtime("openvino", ("onnx", "openvino"), SINGLE, openvino.compile_graph),
-        Runtime("tract", ("tract",), SINGLE, tract.compile_graph),
-        Runtime("khronos", ("torch",), EITHER, khronos.compile_graph),
-        Runtime("numpy", (), EITHER, numpy.compile_graph),
+        Runtime("onnxruntime", ("onnx", "onnxruntime"), SINGLE),
+        Runtime("openvino", ("onnx", "openvino"), SINGLE),
+        Runtime("tract", ("tract",), SINGLE),
+        Runtime("khronos", ("torch",), EITHER),
+        Runtime("numpy", (), EITHER),
     )
 }
 

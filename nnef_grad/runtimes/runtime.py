@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -30,17 +31,14 @@ class Runtime:
     """A program that runs graphs.
 
     Attributes:
-        name: what the user calls it.
+        name: what the user calls it, and the module that has it.
         packages: what has to be installed.
         precisions: the types of the numbers that it computes with.
-        build: makes a function of a graph and the data of its variables, by label, with
-            a number of threads.
     """
 
     name: str
     packages: tuple[str, ...]
     precisions: tuple[str, ...]
-    build: Callable[[Graph, Data, int | None], Run]
 
     def compile(
         self, graph: Graph, data: Data | None = None, threads: int | None = None
@@ -58,7 +56,9 @@ class Runtime:
             UnsupportedError: the runtime cannot load the graph; or, from the function,
                 run it.
         """
-        return self.build(graph, data or {}, threads)
+        module = import_module(f"nnef_grad.runtimes.{self.name}")
+        run: Run = module.compile_graph(graph, data or {}, threads)
+        return run
 
 
 @contextmanager

@@ -9,10 +9,10 @@ from typing import NamedTuple, Union
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.source import Source
 from nnef_grad.frontends import STANDARD, dialect_of
+from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.graph.ir import Graph
 from nnef_grad.graph.passes import replace_variables
 from nnef_grad.graph.quantization import print_quantization
-from nnef_grad.interop import TorchModel
 from nnef_grad.interpreter.feeds import Data
 from nnef_grad.model import (
     Shapes,

@@ -16,7 +16,6 @@ from nnef_grad.autodiff import recompute as recomputation
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
-from nnef_grad.frontends.onnx.entry import require_onnx
 from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import NameSupply
@@ -200,7 +199,6 @@ def _save_onnx(
     if not {*step.state} <= {*step.inputs}:
         raise UsageError("an ONNX file updates no variables: its state is in inputs")
     _refuse_missing(step)
-    require_onnx()
     from nnef_grad.interop.onnx_writing import write
 
     fed = {name: value for name, value in step.data.items() if name in step.inputs}

@@ -15,9 +15,9 @@ from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
+from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.stops import without_stops
-from nnef_grad.interop import TorchModel
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.storage.data import VariableData
 from nnef_grad.training.adapters import Adapters, with_adapters

@@ -12,10 +12,6 @@ import nnef
 import torch
 
 import nnef_grad
-from nnef_grad.graph.ir import Graph
-from nnef_grad.targets import TARGETS
-from nnef_grad.targets.facts import RUNTIMES, CommonSubset
-from nnef_grad.targets.maxima import around_indices
 from support import reference
 
 TOLERANCE = 1e-9
@@ -185,11 +181,3 @@ def accept(text: str, graph: nnef_grad.Graph, shapes: bool = True) -> None:
         assert found == tensor.shape, (
             f"'{name}' has shape {tensor.shape}, and Khronos' inference gives {found}\n{text}"
         )
-
-
-def lacking(graph: Graph, target: str) -> list[str]:
-    """The operations that a runtime of the target must not get."""
-    common = CommonSubset([RUNTIMES[name] for name in TARGETS[target]])
-    if common.has_indices:
-        common.keep(around_indices(graph, common.lacks))
-    return [op.name for op in graph.operations if common.lacks(op)]

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from support.checks import document, lacking
+from support.checks import document
+from support.lowered import lacking
 from support.operation_models import Model, models
 from support.rereading import reread
 

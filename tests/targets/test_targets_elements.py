@@ -12,7 +12,8 @@ from typing import Any
 import nnef
 import numpy as np
 import pytest
-from support.checks import document, lacking
+from support.checks import document
+from support.lowered import lacking
 from support.operation_models import Model, document_of, sections
 from support.parts import PARTS, part_of
 from support.rereading import reread

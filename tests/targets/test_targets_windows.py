@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.checks import document, lacking
+from support.checks import document
+from support.lowered import lacking
 from support.networks import network, small_network
 from support.operation_models import Model
 from support.rereading import reread
