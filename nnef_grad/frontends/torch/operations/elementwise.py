@@ -24,7 +24,7 @@ def _converted(call: Call, x: Any) -> Any:
     return call.typed(x, call.result_dtype)
 
 
-@aten("detach", "detach_")
+@aten("detach", "detach_", "nnef_grad.stop_gradient")
 def _detach(call: Call, x: Any) -> Any:
     return call.stopped(x)
 
