@@ -133,11 +133,7 @@ class Call(Step):
         """Values as scalars."""
         return [self.typed(x, "scalar") for x in values]
 
-    # ---- Shapes: axes from the end are those of the other operand ----
-
-    def aligned_or_none(self, *values: Any, rank: int) -> list[Any]:
-        """As `aligned`, for values that may be left out."""
-        return [None if x is None else self.of_rank(x, rank) for x in values]
+    # ---- Shapes ----
 
     def ratio(self, x: Any, y: Any) -> Any:
         """The quotient of two extents, as a number or a tensor."""
