@@ -30,14 +30,14 @@ def mark_stops(module: Any, is_enabled: bool = True) -> None:
     outside of it, and what is written into tensors from outside.
     """
     graph = module.graph
-    for node in list(graph.nodes):
-        if node.op == "call_function" and node.target is BLOCK:
+    for node in [node for node in graph.nodes if node.op == "call_function"]:
+        if node.target is BLOCK:
             mark_stops(getattr(module, node.args[1].target), bool(node.args[0]))
-        elif node.op == "call_function" and node.target is AUTOCAST:
+        elif node.target is AUTOCAST:
             mark_stops(getattr(module, node.args[4].target), is_enabled)
-        elif node.op == "call_function" and node.target is _DETACH_IN_PLACE:
+        elif node.target is _DETACH_IN_PLACE:
             _mark_from(graph, node)
-        elif node.op == "call_function" and _writes(node):
+        elif writes(node):
             _refuse_hidden(node)
     if not is_enabled:
         for node in list(graph.nodes):
@@ -79,7 +79,7 @@ def _mark_reads(graph: Any, node: Any) -> None:
     """Marks what leaves a block by a node."""
     if node.op == "output" or node.target is BLOCK:
         node.args = _marked(graph, node, node.args)
-    elif node.op == "call_function" and _writes(node):
+    elif node.op == "call_function" and writes(node):
         target, *others = node.args
         *_, origin = _views(target)
         if origin.op == "placeholder" and not _is_buffer(origin):
@@ -113,7 +113,8 @@ def _is_computed(node: Any) -> bool:
     return node.op == "call_function" and is_tensor and not is_of_block
 
 
-def _writes(node: Any) -> bool:
+def writes(node: Any) -> bool:
+    """Whether a node calls an operation that writes into a tensor."""
     schema = getattr(node.target, "_schema", None)
     return schema is not None and schema.is_mutable
 
