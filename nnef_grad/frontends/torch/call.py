@@ -148,18 +148,12 @@ class Call(Step):
         self.require(is_known(value), f"{what} must not depend on the inputs")
         return value
 
-    def uses(self, place: int) -> bool:
-        """Whether anything reads one of the results."""
-        parts = (node for node in self.node.users if node.args[1] == place)
-        return any(part.users for part in parts)
-
     def alone(self, made: Any) -> list[Any]:
         """A first result, if there is no need of others."""
-        others = range(1, len(self.fake))
-        self.require(
-            not any(map(self.uses, others)), "only the first result can be used"
-        )
-        return [made, *(None for _ in others)]
+        parts = (node for node in self.node.users if node.args[1] != 0)
+        is_alone = not any(part.users for part in parts)
+        self.require(is_alone, "only the first result can be used")
+        return [made, *(None for _ in self.fake[1:])]
 
     def has_infinity(self, nodes: Sequence[Any]) -> bool:
         """Whether infinity is written where the values of nodes are computed."""
