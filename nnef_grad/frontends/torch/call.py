@@ -133,11 +133,7 @@ class Call(Step):
         """Values as scalars."""
         return [self.typed(x, "scalar") for x in values]
 
-    # ---- Shapes: axes from the end are those of the other operand ----
-
-    def aligned_or_none(self, *values: Any, rank: int) -> list[Any]:
-        """As `aligned`, for values that may be left out."""
-        return [None if x is None else self.of_rank(x, rank) for x in values]
+    # ---- Shapes ----
 
     def ratio(self, x: Any, y: Any) -> Any:
         """The quotient of two extents, as a number or a tensor."""
@@ -152,18 +148,12 @@ class Call(Step):
         self.require(is_known(value), f"{what} must not depend on the inputs")
         return value
 
-    def uses(self, place: int) -> bool:
-        """Whether anything reads one of the results."""
-        parts = (node for node in self.node.users if node.args[1] == place)
-        return any(part.users for part in parts)
-
     def alone(self, made: Any) -> list[Any]:
         """A first result, if there is no need of others."""
-        others = range(1, len(self.fake))
-        self.require(
-            not any(map(self.uses, others)), "only the first result can be used"
-        )
-        return [made, *(None for _ in others)]
+        parts = (node for node in self.node.users if node.args[1] != 0)
+        is_alone = not any(part.users for part in parts)
+        self.require(is_alone, "only the first result can be used")
+        return [made, *(None for _ in self.fake[1:])]
 
     def has_infinity(self, nodes: Sequence[Any]) -> bool:
         """Whether infinity is written where the values of nodes are computed."""

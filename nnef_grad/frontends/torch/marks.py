@@ -30,14 +30,14 @@ def mark_stops(module: Any, is_enabled: bool = True) -> None:
     outside of it, and what is written into tensors from outside.
     """
     graph = module.graph
-    for node in list(graph.nodes):
-        if node.op == "call_function" and node.target is BLOCK:
+    for node in [node for node in graph.nodes if node.op == "call_function"]:
+        if node.target is BLOCK:
             mark_stops(getattr(module, node.args[1].target), bool(node.args[0]))
-        elif node.op == "call_function" and node.target is AUTOCAST:
+        elif node.target is AUTOCAST:
             mark_stops(getattr(module, node.args[4].target), is_enabled)
-        elif node.op == "call_function" and node.target is _DETACH_IN_PLACE:
+        elif node.target is _DETACH_IN_PLACE:
             _mark_from(graph, node)
-        elif node.op == "call_function" and _writes(node):
+        elif writes(node):
             _refuse_hidden(node)
     if not is_enabled:
         for node in list(graph.nodes):
@@ -67,7 +67,7 @@ def _refuse_hidden(node: Any) -> None:
         # Refused by its own name.
         return
     views = list(_views(node.args[0]))
-    if views[-1].op == "placeholder" and _is_buffer(views[-1]):
+    if _is_buffer(views[-1]):
         return
     if any(view.target is _DETACH for view in views):
         message = "a tensor is written by its 'data' or a detached tensor"
@@ -79,9 +79,10 @@ def _mark_reads(graph: Any, node: Any) -> None:
     """Marks what leaves a block by a node."""
     if node.op == "output" or node.target is BLOCK:
         node.args = _marked(graph, node, node.args)
-    elif node.op == "call_function" and _writes(node):
+    elif node.op == "call_function" and writes(node):
         target, *others = node.args
-        if _is_outside(target) and not _is_buffer(target):
+        *_, origin = _views(target)
+        if origin.op == "placeholder" and not _is_buffer(origin):
             message = "a tensor is written into where gradients are disabled"
             advice = "make a new one, such as by torch.where"
             raise UnsupportedError(f"{message}: {advice}", span_of(node))
@@ -103,28 +104,23 @@ def _marked(graph: Any, node: Any, args: Any) -> Any:
 
 
 def _is_computed(node: Any) -> bool:
-    """Whether a node is a tensor with fractions that an operation has computed."""
+    """Whether a node is a tensor with fractions that an operation has computed. The results
+    of a block inside have its marks.
+    """
     value = node.meta.get("val")
     is_tensor = isinstance(value, torch.Tensor) and value.is_floating_point()
-    return node.op == "call_function" and is_tensor and not _is_of_block(node)
+    is_of_block = any(source.target is BLOCK for source in node.all_input_nodes)
+    return node.op == "call_function" and is_tensor and not is_of_block
 
 
-def _is_of_block(node: Any) -> bool:
-    """Whether a node is a result of a block inside, which has its own marks."""
-    return any(source.target is BLOCK for source in node.all_input_nodes)
-
-
-def _writes(node: Any) -> bool:
+def writes(node: Any) -> bool:
+    """Whether a node calls an operation that writes into a tensor."""
     schema = getattr(node.target, "_schema", None)
     return schema is not None and schema.is_mutable
 
 
-def _is_outside(node: Any) -> bool:
-    return bool(_origin(node).op == "placeholder")
-
-
 def _is_buffer(node: Any) -> bool:
-    return str(_origin(node).name).startswith("b_")
+    return node.op == "placeholder" and str(node.name).startswith("b_")
 
 
 def _views(node: Any) -> Iterator[Any]:
@@ -133,12 +129,6 @@ def _views(node: Any) -> Iterator[Any]:
     while node.op == "call_function" and node.all_input_nodes and _is_view(node):
         node = node.all_input_nodes[0]
         yield node
-
-
-def _origin(node: Any) -> Any:
-    """The node that a view, or a view of views, shows."""
-    *_, last = _views(node)
-    return last
 
 
 def _is_view(node: Any) -> bool:

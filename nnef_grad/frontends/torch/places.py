@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from functools import cache
+from linecache import getlines
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +40,10 @@ def sources(nodes: Iterable[Any]) -> Collection[Any]:
 
 @cache
 def _line(file: str, number: int) -> Span:
-    source = _source(file)
-    lines = source.text.split("\n")
+    lines = getlines(file)
     if number > len(lines):
         return Span(Source(f"{file}:{number}", ""), 0, 0)
-    start = sum(len(line) + 1 for line in lines[: number - 1])
-    text = lines[number - 1]
+    start = sum(map(len, lines[: number - 1]))
+    text = lines[number - 1].rstrip()
     indent = len(text) - len(text.lstrip())
-    return Span(source, start + indent, start + len(text))
-
-
-@cache
-def _source(file: str) -> Source:
-    try:
-        return Source(file, Path(file).read_text("utf-8"))
-    except (OSError, UnicodeDecodeError):
-        return Source(file, "")
+    return Span(Source(file, "".join(lines)), start + indent, start + len(text))

@@ -31,7 +31,7 @@ from nnef_grad.frontends.conversion import declare_as_read
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.torch.call import function_of
 from nnef_grad.frontends.torch.capture import capture, plain, reason, silence
-from nnef_grad.frontends.torch.marks import mark_stops
+from nnef_grad.frontends.torch.marks import mark_stops, writes
 from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.frontends.torch.places import sources
 from nnef_grad.frontends.torch.program_values import array_of, dtype_name, value_of
@@ -138,10 +138,7 @@ def _calls(module: Any) -> Iterator[Any]:
 
 
 def _has_writes(module: Any) -> bool:
-    schemas = (getattr(node.target, "_schema", None) for node in _calls(module))
-    return any(s is not None and s.is_mutable for s in schemas) or any(
-        map(_writes_statistics, _calls(module))
-    )
+    return any(writes(node) or _writes_statistics(node) for node in _calls(module))
 
 
 def _writes_statistics(node: Any) -> bool:

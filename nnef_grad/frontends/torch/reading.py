@@ -19,7 +19,7 @@ from nnef_grad.frontends.torch.call import (
     Call,
     function_of,
 )
-from nnef_grad.frontends.torch.marks import AUTOCAST, BLOCK, STOP
+from nnef_grad.frontends.torch.marks import AUTOCAST, BLOCK
 from nnef_grad.frontends.torch.places import span_of
 from nnef_grad.frontends.torch.program_values import ProgramValues, dtype_name, value_of
 from nnef_grad.frontends.values import is_known, is_open, shape_of
@@ -94,8 +94,6 @@ class ProgramReading(ProgramValues):
             return self.run(args[1], args[2:])
         if target is AUTOCAST:
             return self.run(args[4], args[5:])
-        if target is STOP:
-            return self.stopped(args[0])
         if _is_empty(call.fake):
             return np.zeros(call.result_shape)
         if str(target) in HIGHER:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.torch.operations.random import kept
+from nnef_grad.frontends.torch.operations.random import dropout
 from nnef_grad.frontends.tract.operations import attention as expansion
 from nnef_grad.frontends.values import LARGEST, dtype_of, is_known, shape_of
 
@@ -37,19 +37,10 @@ def attention(call: Call, q: Any, k: Any, v: Any, *_: Any) -> Any:
     sees = True if mask is None or is_causal else _sees(call, mask)
     given = False if mask is None else call.of_rank(mask, rank)
     weights = expansion.weights(call, q, k, given, factor)
-    made = call("matmul", _dropped(call, weights, call.given["dropout_p"]), v)
+    made = call("matmul", dropout(call, weights, call.given["dropout_p"], True), v)
     if sees is not True:
         made = call("select", call.of_rank(sees, rank), made, 0.0)
     return made if isinstance(call.fake, torch.Tensor) else call.alone(made)
-
-
-def _dropped(call: Call, weights: Any, p: float) -> Any:
-    if not p:
-        return weights
-    mask: Any = 0.0
-    if p != 1.0:
-        mask = kept(call, shape_of(weights), 1.0 - p, 1.0 / (1.0 - p))
-    return call("mul", weights, mask, hint="dropped")
 
 
 def _sees(call: Call, mask: Any) -> Any:

@@ -15,20 +15,15 @@ import torch
 from nnef_grad.frontends.torch.call import Call, aten, higher
 from nnef_grad.frontends.values import dtype_of, is_known, shape_of
 
-_COMPARISONS = {
-    "eq": "eq", "ne": "ne", "not_equal": "ne", "lt": "lt", "less": "lt", "le": "le",
-    "less_equal": "le", "gt": "gt", "greater": "gt", "ge": "ge", "greater_equal": "ge",
-}  # fmt: skip
-
 # Equal to what is infinite is what is as large.
 _AT_INFINITY = {
     ("eq", True): "ge", ("eq", False): "le", ("ne", True): "lt", ("ne", False): "gt",
 }  # fmt: skip
 
 
-@aten(*_COMPARISONS)
+@aten("eq", "ne", "lt", "le", "gt", "ge")
 def _compared(call: Call, x: Any, y: Any) -> Any:
-    name = _COMPARISONS[call.packet]
+    name = call.packet
     if isinstance(y, float) and abs(y) == float("inf"):
         name = _AT_INFINITY.get((name, y > 0), name)
     return call(name, *call.aligned(x, y))

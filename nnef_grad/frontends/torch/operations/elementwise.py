@@ -24,7 +24,7 @@ def _converted(call: Call, x: Any) -> Any:
     return call.typed(x, call.result_dtype)
 
 
-@aten("detach", "detach_")
+@aten("detach", "detach_", "nnef_grad.stop_gradient")
 def _detach(call: Call, x: Any) -> Any:
     return call.stopped(x)
 
@@ -38,14 +38,12 @@ def item(call: Call, x: Any) -> Any:
 # ---- Functions that are operations of the standard, or formulas ----
 
 # Operations of NNEF that are those of PyTorch.
-_SAME = {
-    "abs": "abs", "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh",
-    "atan": "atan", "atanh": "atanh", "cos": "cos", "cosh": "cosh", "exp": "exp",
-    "log": "log", "log2": "log2", "neg": "neg", "reciprocal": "rcp", "relu": "relu",
-    "rsqrt": "rsqrt", "sgn": "sign", "sigmoid": "sigmoid", "sign": "sign",
-    "silu": "silu", "sin": "sin", "sinh": "sinh", "sqrt": "sqrt", "square": "sqr",
-    "tan": "tan", "tanh": "tanh",
-}  # fmt: skip
+_SAME = (
+    "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "log",
+    "log2", "neg", "relu", "rsqrt", "sigmoid", "sign", "silu", "sin", "sinh", "sqrt", "tan",
+    "tanh",
+)  # fmt: skip
+_RENAMED = {"reciprocal": "rcp", "sgn": "sign", "square": "sqr"}
 
 # Operators of integers that are formulas by other names.
 _OPERATORS = {"__lshift__": "bitwise_left_shift", "__rshift__": "bitwise_right_shift"}
@@ -78,10 +76,10 @@ def _require_exact(call: Call, values: Any) -> None:
     )
 
 
-@aten(*_SAME)
+@aten(*_SAME, *_RENAMED)
 def same(call: Call, x: Any) -> Any:
     """An operation that the standard has."""
-    return call.whole(call(_SAME[call.packet], x))
+    return call.whole(call(_RENAMED.get(call.packet, call.packet), x))
 
 
 @aten(*FORMULAS, *_OPERATORS)
@@ -97,15 +95,14 @@ def formula(call: Call, *given: Any) -> Any:
 
 # ---- Arithmetic ----
 
-_SUMS = {"add": "add", "sub": "sub", "subtract": "sub"}
 # What sums and products of truth values are.
 _LOGIC = {"add": "or", "mul": "and"}
 
 
-@aten(*_SUMS)
+@aten("add", "sub")
 def added(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
     """x + alpha y, or x - alpha y."""
-    name = _SUMS[call.packet]
+    name = call.packet
     x, y = operands(call, x, y)
     if call.result_dtype == "logical":
         return call(_LOGIC[name], x, y)

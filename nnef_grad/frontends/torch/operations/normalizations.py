@@ -83,7 +83,8 @@ def _layer_norm(
     axes = list(range(rank - len(extents), rank))
     mean, variance = call("moments", x, axes=axes)
     y = call.expand("normalized", x, mean, variance, epsilon=epsilon)
-    y = _affine(call, y, *call.aligned_or_none(weight, bias, rank=rank))
+    rows = (v if v is None else call.of_rank(v, rank) for v in (weight, bias))
+    y = _affine(call, y, *rows)
     return [y, None, None] if "native" in call.name else y
 
 

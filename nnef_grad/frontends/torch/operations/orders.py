@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.torch.operations.reductions import axes_of, without
+from nnef_grad.frontends.torch.operations.reductions import asked, axes_of, without
 from nnef_grad.frontends.tract.operations.selection import largest
 from nnef_grad.frontends.values import dtype_of, shape_of
 
@@ -81,22 +81,17 @@ def in_order(call: Call, x: Any, *_: Any) -> Any:
     return found[1] if call.packet == "argsort" else found
 
 
-@aten("kthvalue")
-def _kth(
-    call: Call, x: Any, k: int, axis: int = -1, is_kept: bool = False
-) -> Sequence[Any]:
+@aten("kthvalue", "median.dim")
+def kth(call: Call, x: Any, *_: Any) -> Sequence[Any]:
+    """The k-th smallest element along an axis, or the lower one of the middle elements, and
+    its index.
+    """
     if not shape_of(x):
         return x, 0
-    along = axes_of(call, x, axis)
-    found = ranked(call, x, along[0], [k - 1])
+    along, is_kept = asked(call, x)
+    number = call.given.get("k", (shape_of(x)[along[0]] + 1) // 2)
+    found = ranked(call, x, along[0], [number - 1])
     return [without(call, y, along, is_kept) for y in found]
-
-
-@aten("median.dim")
-def median(call: Call, x: Any, axis: int = -1, is_kept: bool = False) -> Sequence[Any]:
-    """The lower one of the middle elements along an axis, and its index."""
-    extent = shape_of(x)[axis] if shape_of(x) else 1
-    return _kth(call, x, (extent + 1) // 2, axis, is_kept)
 
 
 @aten("median")
@@ -105,8 +100,8 @@ def median_of_all(call: Call, x: Any) -> Any:
     if not shape_of(x):
         return x
     (row,) = call.scalars(call.reshaped(x, [prod(shape_of(x))], "row"))
-    middle = call.stopped(median(call, row, 0, is_kept=True)[0])
-    return call.expand("mean_of_equals", row, middle)
+    middle, _ = ranked(call, row, 0, [(shape_of(row)[0] - 1) // 2])
+    return call.expand("mean_of_equals", row, call.stopped(middle))
 
 
 @aten("quantile", "quantile.scalar")

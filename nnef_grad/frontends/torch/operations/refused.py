@@ -23,7 +23,7 @@ _REFUSED: dict[str, tuple[str, ...]] = {
     "one_hot(x, classes)": ("bincount", "_unique2", "unique_consecutive", "unique_dim"),
     "the shape must not depend on the inputs": ("nonzero", "argwhere"),
     "the number of repeats must not depend on the inputs": ("repeat_interleave.Tensor",),
-    "to reduce is not supported: use scatter_add or index_add": (
+    "reducing is not supported: use scatter_add or index_add": (
         "scatter.reduce", "scatter.value_reduce", "index_reduce",
     ),
     "max_norm is not supported: normalize the rows, and give them to embedding": (

@@ -63,17 +63,15 @@ def _factors(extents: Sequence[Any], scales: Sequence[Any]) -> list[float | None
     return found if any(found) else [None] * len(extents)
 
 
-@aten(*_NEAREST, *_EXACT)
-def nearest(call: Call, x: Any, sizes: Any, *scales: Any) -> Any:
-    """The element whose place is next, rounded down; of the exact one that of middles."""
-    is_exact = "exact" in call.name
-    places = "tf_half_pixel_for_nn" if is_exact else "asymmetric"
-    return _resized(call, x, scales, Resizing(places, "nearest", "floor"))
-
-
-@aten(*_LINEAR, "upsample_bicubic2d")
-def interpolated(call: Call, x: Any, sizes: Any, is_aligned: bool, *scales: Any) -> Any:
-    """Between the elements next to a place, by lines or by cubic polynomials."""
+@aten(*_NEAREST, *_EXACT, *_LINEAR, "upsample_bicubic2d")
+def resized(call: Call, x: Any, _sizes: Any, *settings: Any) -> Any:
+    """The element whose place is next, rounded down, of the exact one that of middles; or
+    what is between elements, by lines or by cubic polynomials.
+    """
+    if "nearest" in call.name:
+        places = "tf_half_pixel_for_nn" if "exact" in call.name else "asymmetric"
+        return _resized(call, x, settings, Resizing(places, "nearest", "floor"))
+    is_aligned, *scales = settings
     places = "align_corners" if is_aligned else "half_pixel"
     mode = "cubic" if "bicubic" in call.name else "linear"
     return _resized(call, x, scales, Resizing(places, mode, "floor"))

@@ -131,10 +131,7 @@ def max_pool(call: Call, x: Any, *_: Any) -> Any:
     axes = _pooled(call, x)
     axes = [axis.rounded_up() for axis in axes] if call.given["ceil_mode"] else axes
     y = windows.pool(call, "max_pool", x, axes, border="ignore")
-    if "indices" in call.name:
-        call.require(not call.uses(1), "the indices are not supported")
-        return [y, None]
-    return y
+    return call.alone(y) if "indices" in call.name else y
 
 
 def _pooled(call: Call, x: Any) -> list[Axis]:
@@ -170,12 +167,12 @@ def avg_pool(call: Call, x: Any, *_: Any) -> Any:
 
 
 @aten(*(f"{space}adaptive_avg_pool{n}d" for n in "123" for space in ("", "_")))
-def adaptive_avg_pool(call: Call, x: Any, counts: Any) -> Any:
+def adaptive_avg_pool(call: Call, x: Any, _counts: Any) -> Any:
     """The means of so many windows: over all there is, by a pool if all are alike, or by a
     product with a matrix along each axis.
     """
     rank = _rank_of(call)
-    pairs = _pairs(x, counts, rank)
+    pairs = [*zip(shape_of(x)[-rank:], call.result_shape[-rank:], strict=True)]
     if all(count == 1 for _, count in pairs):
         first = len(shape_of(x)) - rank
         return call("mean_reduce", x, axes=list(range(first, first + rank)))
@@ -196,13 +193,6 @@ def _side_by_side(call: Call, name: str, x: Any, sizes: Sequence[int]) -> Any:
     return windows.pool(call, name, x, axes, border="ignore")
 
 
-def _pairs(x: Any, counts: Any, rank: int) -> list[tuple[Any, Any]]:
-    """The extent and the number of windows of each axis."""
-    extents = shape_of(x)[-rank:]
-    wanted = spread(counts, rank)
-    return [(n, n if c is None else c) for n, c in zip(extents, wanted, strict=True)]
-
-
 def _windows(extent: int, count: int) -> list[slice]:
     """The windows along an axis."""
     return [
@@ -211,14 +201,13 @@ def _windows(extent: int, count: int) -> list[slice]:
 
 
 @aten(*(f"adaptive_max_pool{n}d" for n in "123"))
-def adaptive_max_pool(call: Call, x: Any, counts: Any) -> Any:
+def adaptive_max_pool(call: Call, x: Any, _counts: Any) -> Any:
     """The maxima of so many windows: by a pool if all are alike, or each by itself."""
     rank = _rank_of(call)
-    call.require(not call.uses(1), "the indices are not supported")
-    pairs = _pairs(x, counts, rank)
+    pairs = [*zip(shape_of(x)[-rank:], call.result_shapes[0][-rank:], strict=True)]
     if all(extent % count == 0 for extent, count in pairs):
         sizes = [extent // count for extent, count in pairs]
-        return [_side_by_side(call, "max_pool", x, sizes), None]
+        return call.alone(_side_by_side(call, "max_pool", x, sizes))
     first = len(shape_of(x)) - rank
     axes = list(range(first, first + rank))
     maxima = []
@@ -229,5 +218,4 @@ def adaptive_max_pool(call: Call, x: Any, counts: Any) -> Any:
         maxima.append(_side_by_side(call, "max_pool", part, sizes))
     last = len(shape_of(x)) - 1
     row = call("concat", maxima, hint="maxima", axis=last)
-    counted = [count for _, count in pairs]
-    return [call.reshaped(row, [*shape_of(x)[:first], *counted]), None]
+    return call.alone(call.reshaped(row, call.result_shapes[0]))
