@@ -44,14 +44,15 @@ def imports(statements: list[ast.stmt]) -> Iterator[ast.ImportFrom]:
     for statement in statements:
         if isinstance(statement, ast.ImportFrom):
             yield statement
-        elif isinstance(statement, ast.ClassDef):
+        elif isinstance(statement, (ast.ClassDef, ast.Try)):
             yield from imports(statement.body)
 
 
 def lost(adapter: str, known: Mapping[str, Path]) -> set[str]:
     """The modules of an adapter, and those that import them, or others that do."""
     needed = {
-        name: {
+        name: {name.rpartition(".")[0]}
+        | {
             place
             for statement in imports(ast.parse(path.read_text("utf-8")).body)
             for alias in statement.names
@@ -61,7 +62,7 @@ def lost(adapter: str, known: Mapping[str, Path]) -> set[str]:
     }
     start = "nnef_grad." + adapter.replace("/", ".")
     gone = {name for name in known if f"{name}.".startswith(f"{start}.")}
-    while more := {n for n in needed.keys() - gone if needed[n] & gone}:
+    while more := {name for name in needed.keys() - gone if needed[name] & gone}:
         gone |= more
     return gone
 
