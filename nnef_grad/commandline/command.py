@@ -228,13 +228,11 @@ def _lower(graph: nnef_grad.Graph, target: str, out: str, stored: Any) -> _Docum
     lowered = _lowered(graph, target, out)
     if target == "nnef" or stored is None or is_onnx(out):
         return lowered
-    graph, data = (
-        lowered.graph,
-        SinglePrecision(stored, declared_variables(lowered.graph)),
-    )
+    graph: nnef_grad.Graph = lowered.graph
+    data: Any = SinglePrecision(stored, declared_variables(graph))
     if target == "tract":
         graph, data = as_stored(graph, stored)
-    return _Document(graph, ChainMap({**lowered.data}, data))  # type: ignore[arg-type]
+    return _Document(graph, ChainMap({**lowered.data}, data))
 
 
 def _lowered(graph: nnef_grad.Graph, target: str, out: str) -> _Document:
