@@ -219,13 +219,12 @@ def _lower(graph: nnef_grad.Graph, target: str, out: str, stored: Any) -> _Docum
     lowered = _lowered(graph, target, out)
     if target == "nnef" or stored is None or is_onnx(out):
         return lowered
-    graph, data = (
-        lowered.graph,
-        SinglePrecision(stored, declared_variables(lowered.graph)),
-    )
+    made = lowered.graph
     if target == "tract":
-        graph, data = as_stored(graph, stored)
-    return _Document(graph, ChainMap({**lowered.data}, data))  # type: ignore[arg-type]
+        made, kept = as_stored(made, stored)
+    else:
+        kept = SinglePrecision(stored, declared_variables(made))
+    return _Document(made, ChainMap({**lowered.data}, kept))  # type: ignore[arg-type]
 
 
 def _lowered(graph: nnef_grad.Graph, target: str, out: str) -> _Document:

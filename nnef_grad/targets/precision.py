@@ -14,7 +14,7 @@ Rows that it knew would be copied as it loads the graph, and kept.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence, Set
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import prod
@@ -75,7 +75,7 @@ def cast_variables(
 class _Blocks:
     """Variables in blocks, in a graph that is built again."""
 
-    def __init__(self, graph: Graph, variables: Set[Tensor], emit: Emitter) -> None:
+    def __init__(self, graph: Graph, variables: set[Tensor], emit: Emitter) -> None:
         self._emit, self._names = emit, graph.names
         self._variables = variables
         self._moving = that_enter(graph.operations)
@@ -89,15 +89,17 @@ class _Blocks:
         if not read or _multiplies(op, read):
             return op
         if op.name == "tract_core_gather" and _has_rows(op):
-            return replace(op, attributes={**op.attributes, "datum_type": "f32"})
+            attributes: Any = {**op.attributes, "datum_type": "f32"}
+            return replace(op, attributes=attributes)
         return substitute(op, {x: self._single(op, x) for x in read})
 
     def _single(self, op: Operation, x: Tensor) -> Tensor:
         """All numbers of a variable, once another operand of its reader is there."""
         emit, count = self._emit, x.shape[0]
+        made: Any
         emit.naming, emit.origin = str, op.origin
         if count not in self._rows:
-            bounds = {"start": 0, "end": count, "step": 1}
+            bounds: Any = {"start": 0, "end": count, "step": 1}
             made = tract_core(emit, "range", dtype="integer", hint="rows", **bounds)
             self._rows[count] = made
         rows = self._rows[count]
@@ -107,13 +109,13 @@ class _Blocks:
         if (x, rows) not in self._singles:
             emit.naming = step_names(f"{self._names[x]}_{{}}")
             lines = reshaped(emit, x, (count, prod(x.shape[1:])), "lines")
-            setting = {"axis": 0, "datum_type": "f32"}
+            setting: Any = {"axis": 0, "datum_type": "f32"}
             made = tract_core(emit, "gather", lines, rows, hint="single", **setting)
             self._singles[x, rows] = reshaped(emit, made, x.shape, "single")
         return self._singles[x, rows]
 
 
-def _multiplies(op: Operation, read: Set[Tensor]) -> bool:
+def _multiplies(op: Operation, read: set[Tensor]) -> bool:
     """Whether an operation multiplies by the transpose of what it reads in blocks."""
     places = [place for place, x in enumerate(op.operands) if x in read]
     if places != [1] or prod(op.inputs[1].shape[:-2]) != 1:
@@ -126,7 +128,7 @@ def _has_rows(op: Operation) -> bool:
     return op.attributes["axis"] == 0 and op.inputs[0].rank == 2
 
 
-def _joined_again(graph: Graph, variables: Set[Tensor]) -> Graph:
+def _joined_again(graph: Graph, variables: set[Tensor]) -> Graph:
     """The graph with variables in the place of all their parts, joined: see weights.py."""
     near, whole = Relations(graph), dict[Tensor, Tensor]()
     for op in near.named("concat") if variables else ():

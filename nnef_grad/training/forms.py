@@ -165,9 +165,10 @@ def _to_write(step: Step) -> tuple[Graph, Mapping[str, Array]]:
     """The graph of a step and its data. What it leaves as it is shares the files of the
     model, which have it in single precision, or as the graph for tract reads it.
     """
-    graph, data, stored = step.graph, in_single(step.data), step.stored
-    if stored is None:
+    graph, data = step.graph, in_single(step.data)
+    if step.stored is None:
         return graph, data
+    stored: Any = step.stored
     labels = {*graph.labels.values()} & {*step.model.labels.values()}
     kept = labels - {*step.labels.values()}
     if step.target == "tract":
@@ -177,7 +178,7 @@ def _to_write(step: Step) -> tuple[Graph, Mapping[str, Array]]:
         for place, value in data.items()
         if place not in kept or not _is_stored(place, value, stored)
     }
-    return graph, ChainMap(changed, stored)  # type: ignore[arg-type]
+    return graph, ChainMap(changed, stored)
 
 
 def _is_stored(label: str, value: Array, stored: VariableData) -> bool:
