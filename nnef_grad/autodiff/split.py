@@ -29,7 +29,7 @@ from nnef_grad.base.public import public
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import SCAN, external
-from nnef_grad.graph.names import NameSupply, substitute, with_names, with_tensors
+from nnef_grad.graph.names import substitute, with_names, with_tensors
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
 from nnef_grad.ops.costs import byte_size
@@ -79,7 +79,11 @@ def split(graph: Graph, backward: Backward) -> Split:
     backward = _derived(graph, backward)
     graph = with_loops_of(graph, backward)
     cut = find_cut(graph, backward)
-    whole = with_names(backward.graph, _names_between(graph, backward, cut))
+    # An output keeps its name, by which its users know it.
+    kept = {*graph.inputs, *graph.outputs, *backward.graph.outputs}
+    wanted = [backward.graph.names[t] for t in cut.saved if t not in kept]
+    wishes = {name: f"saved_{name}" for name in wanted}
+    whole = with_names(backward.graph, wishes, graph.names.values())
     names = whole.names
     graph = replace(
         graph,
@@ -122,17 +126,6 @@ def find_cut(graph: Graph, backward: Backward, lost: Collection[Tensor] = ()) ->
     movable = [op for op in added if late.isdisjoint(op.outputs)]
     fixed = [op for op in added if not late.isdisjoint(op.outputs)]
     return Cut(added, movable, _saved(graph, movable, fixed, lost))
-
-
-def _names_between(graph: Graph, backward: Backward, cut: Cut) -> dict[str, str]:
-    """The names of saved tensors between the graphs, by those that they have there. An
-    output keeps its name, by which its users know it.
-    """
-    names = backward.graph.names
-    supply = NameSupply([*names.values(), *graph.names.values()])
-    kept = {*graph.inputs, *graph.outputs, *backward.graph.outputs}
-    renamed = (names[t] for t in cut.saved if t not in kept)
-    return {name: supply.fresh(f"saved_{name}") for name in renamed}
 
 
 def with_loops_of(graph: Graph, backward: Backward) -> Graph:
