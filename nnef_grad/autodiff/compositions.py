@@ -192,8 +192,8 @@ def jvp(
     )
     seeds = {tensors[name] for name in first.seeds.values()}
     called = {x: f"tangent_{name}" for name, x in (*given.items(), *tangents.items())}
-    made = prune(_with_ones(made, seeds))
-    made = _named(made, {**called, **_tangents(made, graph, called)})
+    called |= _tangents(made, graph, called)
+    made = _named(prune(_with_ones(made, seeds)), called)
     return _composed(graph, first, made, "jvp", given, tangents)
 
 

@@ -27,7 +27,7 @@ from nnef_grad.autodiff.backward import (
 )
 from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.loops import linearized
-from nnef_grad.autodiff.naming import GradientNames, Role
+from nnef_grad.autodiff.naming import GradientNames
 from nnef_grad.autodiff.recompute import within
 from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.autodiff.traces import Traces
@@ -199,7 +199,7 @@ class _Sweep:
 
     def _seed(self, output: Tensor, ones: bool) -> Tensor:
         name = self.supply.fresh(f"grad_{self.graph.names[output]}")
-        self.names.count_use(output)
+        self.names.uses[output] += 1
         if ones:
             return self.emit.emit_named(
                 name, "constant", shape=output.shape, value=(1.0,)
@@ -249,12 +249,12 @@ class _Sweep:
             reduced = gradient
         else:
             reduced = self._reduced(operand, gradient, operation)
-        self.names.add(Role(reduced, operand, operation))
-        self.names.count_use(operand)
+        self.names.add(reduced, operand, operation)
+        self.names.uses[operand] += 1
         known = self.gradients.get(operand)
         if known is not None:
             reduced = self._sum(known, reduced)
-            self.names.add(Role(reduced, operand, None, "_sum"))
+            self.names.add(reduced, operand, None, "_sum")
         self.gradients[operand] = reduced
 
     def _sum(self, known: Tensor, added: Tensor) -> Tensor:
@@ -281,7 +281,7 @@ class _Sweep:
             (_unbroadcast, whole, part), build, (gradient,)
         )
         for step, suffix in zip(steps, ("_full", "_sum"), strict=False):
-            self.names.add(Role(step, operand, operation, suffix))
+            self.names.add(step, operand, operation, suffix)
         self.reductions += prod(whole) != prod(part)
         names, (result, *_) = self.graph.names, operation.outputs
         broadcast = Broadcast(names[operand], names[result])
