@@ -9,7 +9,7 @@ second order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -90,12 +90,14 @@ def jacobian(
         with_outputs=with_outputs,
         rules=rules,
     )
-    emit, rows = _emitter(first.graph, rules), {t: t for t in first.graph.outputs}
+    there = () if first.seeds else first.graph.operations
+    emit, rows = (
+        _emitter(first.graph, rules, there),
+        {t: t for t in first.graph.outputs},
+    )
     for name in first.seeds.values():
         seed = first.graph.tensors[name]
         rows = batch(emit, first.graph, seed, _identity(emit, seed))
-    if not first.seeds:
-        _append(emit, first.graph)
 
     def whole(emit: Emitter, gradient: Tensor) -> Tensor:
         """The Jacobian in its shape; where no row depends on its seed, all are zeros."""
@@ -320,14 +322,14 @@ def saliency(
         is_image = gradient.rank > 2 and gradient.shape[1] != 1
         return emit("max_reduce", sizes, axes=[1]) if is_image else sizes
 
-    emit = _emitter(graph, rules)
-    _append(emit, graph)
+    emit = _emitter(graph, rules, graph.operations)
     scores = tuple(score(emit, y) for y in differentiated_outputs(graph, outputs))
     names = emit.assigned_names(emit.operations, graph.tensors)
     operations = tuple(emit.operations)
     scored = replace(graph, outputs=scores, operations=operations, names=names)
     first = differentiate(scored, wrt=wrt, stop=stop, seed="ones", rules=rules)
-    return _of_gradients(graph, first, _after(first, rules), "saliency", size)
+    emit = _emitter(first.graph, rules, first.graph.operations)
+    return _of_gradients(graph, first, emit, "saliency", size)
 
 
 @public
@@ -375,27 +377,19 @@ def gradient_penalty(
     first = differentiate(
         graph, wrt=wrt, outputs=outputs, stop=stop, seed="ones", rules=rules
     )
-    return _of_gradients(graph, first, _after(first, rules), "penalty", penalty)
+    emit = _emitter(first.graph, rules, first.graph.operations)
+    return _of_gradients(graph, first, emit, "penalty", penalty)
 
 
 # ---- Composition ----
 
 
-def _emitter(graph: Graph, rules: Rules | None) -> Emitter:
-    """An emitter of what may be added to a graph."""
+def _emitter(graph: Graph, rules: Rules | None, there: Iterable[Operation]) -> Emitter:
+    """An emitter of what a graph may have, which has emitted some operations of it."""
     opset = (rules or Rules()).opset.extended(graph.fragments)
-    return Emitter(opset, graph.names, simplify)
-
-
-def _append(emit: Emitter, graph: Graph) -> None:
-    for operation in graph.operations:
+    emit = Emitter(opset, graph.names, simplify)
+    for operation in there:
         emit.append(operation)
-
-
-def _after(first: Backward, rules: Rules | None) -> Emitter:
-    """An emitter that has emitted a backward graph."""
-    emit = _emitter(first.graph, rules)
-    _append(emit, first.graph)
     return emit
 
 

@@ -41,7 +41,7 @@ from nnef_grad.base.errors import (
 )
 from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.inline import Decompose, inline
+from nnef_grad.emit.inline import put_bodies
 from nnef_grad.emit.rule_results import is_reducible
 from nnef_grad.emit.simplify import simplify, without_detours
 from nnef_grad.graph.extents import nominal
@@ -180,8 +180,8 @@ class _Sweep:
             if not bodies:
                 own = partial(differentiate, rules=self.rules)
                 return linearized(graph, activity, self.rules, own, self.supply)
-            body = partial(_body, bodies)
-            graph = inline(graph, body, self.rules.opset, named)
+            forms = [bodies.get(op.outputs) for op in graph.operations]
+            graph = put_bodies(graph, forms, self.rules.opset, named)
             self.supply.taken.update(graph.tensors)
 
     # From the last operation to the first
@@ -382,12 +382,6 @@ def _rows_and_extent(gather: Operation) -> Shape:
     """The shape of the matrix that the gradient of a gather may be a product with."""
     table, indices = gather.inputs[0], gather.operands[1]
     return prod(shape_of(indices)), table.shape[gather.attributes["axis"]]
-
-
-def _body(
-    bodies: Mapping[tuple[Tensor, ...], Decompose], operation: Operation
-) -> Decompose | None:
-    return bodies.get(operation.outputs)
 
 
 def _add(emit: Emitter, inputs: Sequence[Tensor]) -> tuple[Tensor]:

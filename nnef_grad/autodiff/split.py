@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
-from nnef_grad.autodiff.backward import Backward
+from nnef_grad.autodiff.backward import Backward, completed
 from nnef_grad.autodiff.minimum_cut import minimum_cut
 from nnef_grad.autodiff.recompute import is_delay
 from nnef_grad.base.collector import collector_paused
@@ -30,8 +30,7 @@ from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import SCAN, external
 from nnef_grad.graph.names import substitute, with_names, with_tensors
-from nnef_grad.graph.passes import prune, put_inputs_first, verify
-from nnef_grad.graph.quantization import carry_quantization
+from nnef_grad.graph.passes import prune
 from nnef_grad.ops.costs import byte_size
 from nnef_grad.ops.traits import COPYING, RESHAPING, SOURCES
 
@@ -235,7 +234,7 @@ def _forward(graph: Graph, cut: Cut) -> Graph:
         operations=(*graph.operations, *cut.movable),
         notes=(f"'{graph.name}', with what its gradients need.", *notes),
     )
-    return _finished(prune(forward))
+    return completed(prune(forward), forward.quantization)
 
 
 def backward_half(graph: Graph, backward: Backward, cut: Cut) -> Graph:
@@ -260,10 +259,4 @@ def backward_half(graph: Graph, backward: Backward, cut: Cut) -> Graph:
         for t in whole.inputs
         if (t in read or names[t] in seeds) and t not in computed
     )
-    return _finished(replace(half, inputs=(*saved, *inputs)))
-
-
-def _finished(graph: Graph) -> Graph:
-    graph = put_inputs_first(graph)
-    verify(graph)
-    return replace(graph, quantization=carry_quantization(graph.quantization, graph))
+    return completed(replace(half, inputs=(*saved, *inputs)), half.quantization)
