@@ -9,7 +9,7 @@ second order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -17,22 +17,24 @@ from typing import Any
 
 from nnef_grad.autodiff.backward import (
     Backward,
-    Kind,
     Wrt,
     differentiated_outputs,
-    finished,
     wrt_tensors,
 )
 from nnef_grad.autodiff.batching import batch
+from nnef_grad.autodiff.composing import (
+    composed,
+    emitter_after,
+    of_gradients,
+    with_fresh_names,
+)
 from nnef_grad.autodiff.differentiate import differentiate
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.simplify import simplify
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.names import NameSupply, with_names
 from nnef_grad.graph.passes import prune
 from nnef_grad.graph.symbols import refuse_symbols
 from nnef_grad.language.library import standard
@@ -92,7 +94,7 @@ def jacobian(
     )
     there = () if first.seeds else first.graph.operations
     emit, rows = (
-        _emitter(first.graph, rules, there),
+        emitter_after(first.graph, rules, there),
         {t: t for t in first.graph.outputs},
     )
     for name in first.seeds.values():
@@ -106,7 +108,7 @@ def jacobian(
             return reshaped(emit, rows[gradient], shape)
         return emit("constant", shape=shape, value=[0.0])
 
-    found = _of_gradients(graph, first, emit, "jacobian", whole)
+    found = of_gradients(graph, first, emit, "jacobian", whole)
     return replace(found, loops=first.loops, broadcasts=first.broadcasts)
 
 
@@ -195,8 +197,8 @@ def jvp(
     seeds = {tensors[name] for name in first.seeds.values()}
     called = {x: f"tangent_{name}" for name, x in (*given.items(), *tangents.items())}
     called |= _tangents(made, graph, called)
-    made = _named(prune(_with_ones(made, seeds)), called)
-    return _composed(graph, first, made, "jvp", given, tangents)
+    made = with_fresh_names(prune(_with_ones(made, seeds)), called)
+    return composed(graph, first, made, "jvp", given, tangents)
 
 
 @public
@@ -236,8 +238,8 @@ def hvp(
     products = {x: tensors[second.gradients[x]] for x in targets}
     called = {vectors[x]: f"vector_{x}" for x in targets}
     called |= {products[x]: f"hvp_{x}" for x in targets}
-    made = _named(second.graph, called)
-    return _composed(graph, first, made, "hvp", vectors, products)
+    made = with_fresh_names(second.graph, called)
+    return composed(graph, first, made, "hvp", vectors, products)
 
 
 @public
@@ -278,8 +280,8 @@ def hessian(
         first.graph, wrt=targets, outputs=[first.gradients[x]], stop=stop, rules=rules
     )
     found = {x: second.graph.tensors[second.gradients[x]]}
-    made = _named(second.graph, {found[x]: f"hessian_{x}"})
-    return _composed(graph, first, made, "hessian", {}, found)
+    made = with_fresh_names(second.graph, {found[x]: f"hessian_{x}"})
+    return composed(graph, first, made, "hessian", {}, found)
 
 
 @public
@@ -322,14 +324,14 @@ def saliency(
         is_image = gradient.rank > 2 and gradient.shape[1] != 1
         return emit("max_reduce", sizes, axes=[1]) if is_image else sizes
 
-    emit = _emitter(graph, rules, graph.operations)
+    emit = emitter_after(graph, rules, graph.operations)
     scores = tuple(score(emit, y) for y in differentiated_outputs(graph, outputs))
     names = emit.assigned_names(emit.operations, graph.tensors)
     operations = tuple(emit.operations)
     scored = replace(graph, outputs=scores, operations=operations, names=names)
     first = differentiate(scored, wrt=wrt, stop=stop, seed="ones", rules=rules)
-    emit = _emitter(first.graph, rules, first.graph.operations)
-    return _of_gradients(graph, first, emit, "saliency", size)
+    emit = emitter_after(first.graph, rules, first.graph.operations)
+    return of_gradients(graph, first, emit, "saliency", size)
 
 
 @public
@@ -377,90 +379,8 @@ def gradient_penalty(
     first = differentiate(
         graph, wrt=wrt, outputs=outputs, stop=stop, seed="ones", rules=rules
     )
-    emit = _emitter(first.graph, rules, first.graph.operations)
-    return _of_gradients(graph, first, emit, "penalty", penalty)
-
-
-# ---- Composition ----
-
-
-def _emitter(graph: Graph, rules: Rules | None, there: Iterable[Operation]) -> Emitter:
-    """An emitter of what a graph may have, which has emitted some operations of it."""
-    opset = (rules or Rules()).opset.extended(graph.fragments)
-    emit = Emitter(opset, graph.names, simplify)
-    for operation in there:
-        emit.append(operation)
-    return emit
-
-
-def _of_gradients(
-    graph: Graph,
-    first: Backward,
-    emit: Emitter,
-    kind: Kind,
-    function: Callable[[Emitter, Tensor], Tensor],
-) -> Backward:
-    """A function of each gradient, which an emitter has emitted."""
-    tensors = first.graph.tensors
-    supply = NameSupply((*graph.tensors, *tensors))
-    found: dict[str, Tensor] = {}
-    for x, name in first.gradients.items():
-        result = function(emit, tensors[name])
-        found[x] = emit.pin_name(result, supply.fresh(f"{kind}_{x}"))
-    made = replace(
-        first.graph,
-        inputs=graph.inputs,
-        outputs=(*found.values(), *first.graph.outputs[len(found) :]),
-        operations=tuple(emit.operations),
-        names=emit.names,
-    )
-    there = (t for op in emit.operations for t in op.outputs if t in emit.names)
-    reserved = (*graph.tensors, *(emit.names[t] for t in there))
-    made = finished(made, graph, emit, reserved)
-    return _composed(graph, first, made, kind, {}, found)
-
-
-def _composed(
-    graph: Graph,
-    first: Backward,
-    made: Graph,
-    kind: Kind,
-    seeds: Mapping[str, Tensor],
-    results: Mapping[str, Tensor],
-) -> Backward:
-    """The derivative of a graph whose first differentiation is given."""
-    names = made.names
-    title, given, result = _WORDS[kind]
-    notes = (
-        f"{title.format(*first.outputs)} '{graph.name}'.",
-        *(f"  {names[t]}: input, the {given} {x}" for x, t in seeds.items()),
-        *(f"  {names[t]}: {result} {x}" for x, t in results.items()),
-    )
-    return replace(
-        first,
-        graph=replace(made, name=f"{graph.name}_{kind}", notes=notes),
-        seeds={x: names[tensor] for x, tensor in seeds.items()},
-        gradients={x: names[tensor] for x, tensor in results.items()},
-        loops=(),
-        broadcasts={},
-        kind=kind,
-    )
-
-
-# The title of a graph, and what its seeds and its results are.
-_WORDS: dict[Kind, tuple[str, str, str]] = {
-    "jacobian": ("The Jacobians of '{}' in", "", "with respect to"),
-    "jvp": ("The Jacobian-vector product of", "tangent of", "the tangent of"),
-    "hvp": ("The Hessian-vector product of", "vector for", "the product for"),
-    "hessian": ("The Hessian of", "", "the Hessian with respect to"),
-    "saliency": ("The saliency of", "", "the saliency of"),
-    "penalty": ("The gradient penalty of", "", "the penalty on the gradient of"),
-}
-
-
-def _named(graph: Graph, called: Mapping[Tensor, str]) -> Graph:
-    """The graph with other names for some tensors."""
-    return with_names(graph, {graph.names[x]: name for x, name in called.items()})
+    emit = emitter_after(first.graph, rules, first.graph.operations)
+    return of_gradients(graph, first, emit, "penalty", penalty)
 
 
 # ---- Forward mode ----
