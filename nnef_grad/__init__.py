@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from nnef_grad.autodiff.compositions import gradient_penalty as gradient_penalty
     from nnef_grad.autodiff.compositions import hessian as hessian
     from nnef_grad.autodiff.compositions import hvp as hvp
+    from nnef_grad.autodiff.compositions import jacobian as jacobian
     from nnef_grad.autodiff.compositions import jvp as jvp
     from nnef_grad.autodiff.compositions import saliency as saliency
     from nnef_grad.autodiff.differentiate import differentiate as differentiate
-    from nnef_grad.autodiff.jacobian import jacobian as jacobian
     from nnef_grad.autodiff.recompute import Recomputation as Recomputation
     from nnef_grad.autodiff.recompute import recompute as recompute
     from nnef_grad.autodiff.rules import Rules as Rules
@@ -74,11 +74,11 @@ _NAMES = {
         "gradient_penalty",
         "hessian",
         "hvp",
+        "jacobian",
         "jvp",
         "saliency",
     ),
     "autodiff.differentiate": ("differentiate",),
-    "autodiff.jacobian": ("jacobian",),
     "autodiff.recompute": ("Recomputation", "recompute"),
     "autodiff.rules": ("Rules",),
     "autodiff.split": ("Split", "split"),

@@ -18,7 +18,7 @@ from support.all_models import all_models
 import nnef_grad
 from nnef_grad import NnefGradError
 from nnef_grad.base.memo import Memo
-from nnef_grad.emit import bindings, shape_inference
+from nnef_grad.emit import arguments, shape_inference
 from nnef_grad.targets import Lowered, forms, lower
 from nnef_grad.targets.tensors import Data
 
@@ -32,7 +32,7 @@ TARGETS = ("khronos", "tract", "onnx")
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Threads that are interrupted often, and memories that are full at once."""
     for module, name in (
-        (bindings, "_checked"),
+        (arguments, "_checked"),
         (shape_inference, "_standard"),
         (forms, "_chosen"),
     ):

@@ -15,7 +15,7 @@ from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.rule_results import counted
 from nnef_grad.emit.simplify import restore
-from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.ir import Graph, Operation, Quantization, Tensor
 from nnef_grad.graph.names import advice_on, substitute
 from nnef_grad.graph.passes import count_uses, prune, put_inputs_first, verify
 from nnef_grad.graph.quantization import carry_quantization
@@ -114,11 +114,18 @@ def finished(
     simplified = unmask(restore(used, emit.simplified), emit.is_new)
     graph = used if simplified is used else prune(simplified)
     graph = merge_numbers(graph, emit)
-    graph = put_inputs_first(_without_needless_copies(graph, forward))
-    graph = replace(graph, names=emit.assigned_names(graph.operations, reserved))
+    graph = _without_needless_copies(graph, forward)
+    names = emit.assigned_names(graph.operations, reserved)
+    return completed(replace(graph, names=names), forward.quantization)
+
+
+def completed(graph: Graph, quantization: Mapping[str, Quantization]) -> Graph:
+    """The graph with its inputs first, verified, and with the quantization of those of
+    its tensors that have one.
+    """
+    graph = put_inputs_first(graph)
     verify(graph)
-    quantization = carry_quantization(forward.quantization, graph)
-    return replace(graph, quantization=quantization)
+    return replace(graph, quantization=carry_quantization(quantization, graph))
 
 
 def _without_needless_copies(graph: Graph, forward: Graph) -> Graph:

@@ -1,40 +1,151 @@
-"""Derivatives that are composed of gradients: tangents, products with Hessians, Hessians,
-saliency, gradient penalties.
+"""Derivatives that are composed of gradients: Jacobians, tangents, products with Hessians,
+Hessians, saliency, gradient penalties.
 
-They have no rules of their own. A backward graph is linear in its seeds, so that its
-derivative with respect to them is forward mode; its derivative with respect to anything else
-is of second order.
+They have no rules of their own. A backward graph for all seeds that are a single one among
+zeros, at once, is a Jacobian. A backward graph is linear in its seeds, so that its derivative
+with respect to them is forward mode; its derivative with respect to anything else is of
+second order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import Any
 
 from nnef_grad.autodiff.backward import (
     Backward,
-    Kind,
     Wrt,
     differentiated_outputs,
-    finished,
     wrt_tensors,
 )
+from nnef_grad.autodiff.batching import batch
+from nnef_grad.autodiff.composing import (
+    composed,
+    emitter_after,
+    of_gradients,
+    with_fresh_names,
+)
 from nnef_grad.autodiff.differentiate import differentiate
-from nnef_grad.autodiff.jacobian import jacobian
 from nnef_grad.autodiff.rules import Rules
+from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.simplify import simplify
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import prune
+from nnef_grad.graph.symbols import refuse_symbols
 from nnef_grad.language.library import standard
+from nnef_grad.ops.shape import reshaped
 
+# The most elements of a Jacobian, and of the output that it is the derivative of.
+MAX_ELEMENTS = 100_000_000
+MAX_ROWS = 10_000
 # Added to a squared norm, whose root has no slope at zero.
 _EPSILON = 1e-12
+
+
+@public
+@collector_paused()
+def jacobian(
+    graph: Graph,
+    *,
+    wrt: Wrt = "all",
+    outputs: Sequence[str] | None = None,
+    stop: Sequence[str] = (),
+    with_outputs: bool = False,
+    rules: Rules | None = None,
+) -> Backward:
+    """The Jacobians of an output, as a graph.
+
+    Args:
+        graph: the forward graph.
+        wrt: as for `differentiate`.
+        outputs: the one output to differentiate; optional if there is only one.
+        stop: as for `differentiate`.
+        with_outputs: as for `differentiate`.
+        rules: as for `differentiate`.
+
+    Returns:
+        The graph. A Jacobian has the shape of the output followed by that of the
+        tensor: element [i..., j...] is the derivative of element i of the output with
+        respect to element j of the tensor. There are no seeds.
+
+    Raises:
+        UsageError: a name is unknown, the graph has several outputs and none is named,
+            or a Jacobian would have more than 100,000,000 elements or the output more
+            than 10,000.
+        NoDerivativeError: as for `differentiate`.
+        InvalidGraphError: an extent has no number.
+    """
+    refuse_symbols(graph, "a Jacobian cannot have")
+    output = _output(graph, outputs)
+    _check_sizes(graph, output, wrt_tensors(graph, wrt))
+    first = differentiate(
+        graph,
+        wrt=wrt,
+        outputs=[graph.names[output]],
+        stop=stop,
+        seed="input" if prod(output.shape) > 1 else "ones",
+        with_outputs=with_outputs,
+        rules=rules,
+    )
+    there = () if first.seeds else first.graph.operations
+    emit, rows = (
+        emitter_after(first.graph, rules, there),
+        {t: t for t in first.graph.outputs},
+    )
+    for name in first.seeds.values():
+        seed = first.graph.tensors[name]
+        rows = batch(emit, first.graph, seed, _identity(emit, seed))
+
+    def whole(emit: Emitter, gradient: Tensor) -> Tensor:
+        """The Jacobian in its shape; where no row depends on its seed, all are zeros."""
+        shape = (*output.shape, *gradient.shape)
+        if gradient in rows:
+            return reshaped(emit, rows[gradient], shape)
+        return emit("constant", shape=shape, value=[0.0])
+
+    found = of_gradients(graph, first, emit, "jacobian", whole)
+    return replace(found, loops=first.loops, broadcasts=first.broadcasts)
+
+
+def _output(graph: Graph, chosen: Sequence[str] | None) -> Tensor:
+    """The one output that is differentiated."""
+    found = differentiated_outputs(graph, chosen)
+    if len(found) > 1:
+        listed = ", ".join(f"'{graph.names[output]}'" for output in found)
+        message = "a Jacobian is the derivative of one output: choose one of"
+        raise UsageError(f"{message} {listed}")
+    return found[0]
+
+
+def _check_sizes(graph: Graph, output: Tensor, targets: Sequence[Tensor]) -> None:
+    rows, name = prod(output.shape), graph.names[output]
+    if rows > MAX_ROWS:
+        message = f"'{name}' has {rows} elements: a Jacobian may have"
+        raise UsageError(f"{message} {MAX_ROWS} rows at most")
+    for target in targets:
+        columns = prod(target.shape)
+        if rows * columns > MAX_ELEMENTS:
+            message = (
+                f"the Jacobian of '{name}' with respect to '{graph.names[target]}' would"
+                f" have {rows} x {columns} elements: {MAX_ELEMENTS} are the most"
+            )
+            raise UsageError(message)
+
+
+def _identity(emit: Emitter, seed: Tensor) -> Tensor:
+    """The identity: for each element of the seed a one at its place."""
+    rows = prod(seed.shape)
+    numbers = [float(row) for row in range(rows)]
+    row = emit("constant", shape=[rows, 1], value=numbers, hint="row")
+    column = emit("constant", shape=[1, rows], value=numbers, hint="column")
+    diagonal = emit("eq", row, column, hint="diagonal")
+    identity = emit("select", diagonal, 1.0, 0.0, hint="identity")
+    return reshaped(emit, identity, (rows, *seed.shape), hint=emit.names[seed])
 
 
 @public
@@ -85,10 +196,9 @@ def jvp(
     )
     seeds = {tensors[name] for name in first.seeds.values()}
     called = {x: f"tangent_{name}" for name, x in (*given.items(), *tangents.items())}
-    made = _named(
-        prune(_with_ones(made, seeds)), {**called, **_tangents(made, graph, called)}
-    )
-    return _composed(graph, first, made, "jvp", given, tangents)
+    called |= _tangents(made, graph, called)
+    made = with_fresh_names(prune(_with_ones(made, seeds)), called)
+    return composed(graph, first, made, "jvp", given, tangents)
 
 
 @public
@@ -128,8 +238,8 @@ def hvp(
     products = {x: tensors[second.gradients[x]] for x in targets}
     called = {vectors[x]: f"vector_{x}" for x in targets}
     called |= {products[x]: f"hvp_{x}" for x in targets}
-    made = _named(second.graph, called)
-    return _composed(graph, first, made, "hvp", vectors, products)
+    made = with_fresh_names(second.graph, called)
+    return composed(graph, first, made, "hvp", vectors, products)
 
 
 @public
@@ -170,8 +280,8 @@ def hessian(
         first.graph, wrt=targets, outputs=[first.gradients[x]], stop=stop, rules=rules
     )
     found = {x: second.graph.tensors[second.gradients[x]]}
-    made = _named(second.graph, {found[x]: f"hessian_{x}"})
-    return _composed(graph, first, made, "hessian", {}, found)
+    made = with_fresh_names(second.graph, {found[x]: f"hessian_{x}"})
+    return composed(graph, first, made, "hessian", {}, found)
 
 
 @public
@@ -214,8 +324,14 @@ def saliency(
         is_image = gradient.rank > 2 and gradient.shape[1] != 1
         return emit("max_reduce", sizes, axes=[1]) if is_image else sizes
 
-    scored = _with_scores(graph, outputs, score, rules)
-    return _of_gradients(graph, scored, wrt, stop, rules, "saliency", size)
+    emit = emitter_after(graph, rules, graph.operations)
+    scores = tuple(score(emit, y) for y in differentiated_outputs(graph, outputs))
+    names = emit.assigned_names(emit.operations, graph.tensors)
+    operations = tuple(emit.operations)
+    scored = replace(graph, outputs=scores, operations=operations, names=names)
+    first = differentiate(scored, wrt=wrt, stop=stop, seed="ones", rules=rules)
+    emit = emitter_after(first.graph, rules, first.graph.operations)
+    return of_gradients(graph, first, emit, "saliency", size)
 
 
 @public
@@ -260,113 +376,11 @@ def gradient_penalty(
         loss = emit("sqr", excess, hint="loss")
         return emit("mean_reduce", loss, axes=[0]) if gradient.rank else loss
 
-    chosen = [graph.names[y] for y in differentiated_outputs(graph, outputs)]
-    scored = graph, chosen
-    return _of_gradients(graph, scored, wrt, stop, rules, "penalty", penalty)
-
-
-# ---- Composition ----
-
-Scored = tuple[Graph, list[str]]
-
-
-def _with_scores(
-    graph: Graph,
-    outputs: Sequence[str] | None,
-    score: Callable[[Emitter, Tensor], Tensor],
-    rules: Rules | None,
-) -> Scored:
-    """The graph with a score of each output in place of its outputs, and their names."""
-    emit = _emitter(graph, rules)
-    scores = [score(emit, y) for y in differentiated_outputs(graph, outputs)]
-    names = emit.assigned_names(emit.operations, graph.tensors)
-    made = replace(
-        graph, outputs=tuple(scores), operations=tuple(emit.operations), names=names
-    )
-    return made, [names[y] for y in scores]
-
-
-def _of_gradients(
-    graph: Graph,
-    scored: Scored,
-    wrt: Wrt,
-    stop: Sequence[str],
-    rules: Rules | None,
-    kind: Kind,
-    function: Callable[[Emitter, Tensor], Tensor],
-) -> Backward:
-    """A function of each gradient of the sum of all elements of some outputs."""
-    whole, outputs = scored
     first = differentiate(
-        whole, wrt=wrt, outputs=outputs, stop=stop, seed="ones", rules=rules
+        graph, wrt=wrt, outputs=outputs, stop=stop, seed="ones", rules=rules
     )
-    emit, supply = _emitter(first.graph, rules), NameSupply(first.graph.tensors)
-    found: dict[str, Tensor] = {}
-    for x, name in first.gradients.items():
-        result = function(emit, first.graph.tensors[name])
-        found[x] = emit.pin_name(result, supply.fresh(f"{kind}_{x}"))
-    made = replace(
-        first.graph,
-        outputs=tuple(found.values()),
-        operations=tuple(emit.operations),
-        names=emit.names,
-    )
-    made = finished(made, graph, emit, supply.taken)
-    return _composed(graph, first, made, kind, {}, found)
-
-
-def _emitter(graph: Graph, rules: Rules | None) -> Emitter:
-    """An emitter that has emitted a graph."""
-    opset = (rules or Rules()).opset.extended(graph.fragments)
-    emit = Emitter(opset, graph.names, simplify)
-    for operation in graph.operations:
-        emit.append(operation)
-    return emit
-
-
-def _composed(
-    graph: Graph,
-    first: Backward,
-    made: Graph,
-    kind: Kind,
-    seeds: Mapping[str, Tensor],
-    results: Mapping[str, Tensor],
-) -> Backward:
-    """The derivative of a graph whose first differentiation is given."""
-    names = made.names
-    title, given, result = _WORDS[kind]
-    notes = (
-        f"{title} of '{graph.name}'.",
-        *(f"  {names[t]}: input, the {given} {x}" for x, t in seeds.items()),
-        *(f"  {names[t]}: the {result} {x}" for x, t in results.items()),
-    )
-    return Backward(
-        replace(made, name=f"{graph.name}_{kind}", notes=notes),
-        {x: names[tensor] for x, tensor in seeds.items()},
-        {x: names[tensor] for x, tensor in results.items()},
-        first.warnings,
-        first.reductions,
-        first.outputs,
-        first.stopped,
-        kind=kind,
-    )
-
-
-# The title of a graph, and what its seeds and its results are.
-_WORDS: dict[Kind, tuple[str, str, str]] = {
-    "jvp": ("The Jacobian-vector product", "tangent of", "tangent of"),
-    "hvp": ("The Hessian-vector product", "vector for", "product for"),
-    "hessian": ("The Hessian", "", "Hessian with respect to"),
-    "saliency": ("The saliency", "", "saliency of"),
-    "penalty": ("The gradient penalty", "", "penalty on the gradient of"),
-}
-
-
-def _named(graph: Graph, called: Mapping[Tensor, str]) -> Graph:
-    """The graph with other names for some tensors."""
-    supply = NameSupply(name for x, name in graph.names.items() if x not in called)
-    fresh = {x: supply.fresh(name) for x, name in called.items()}
-    return replace(graph, names={**graph.names, **fresh})
+    emit = emitter_after(first.graph, rules, first.graph.operations)
+    return of_gradients(graph, first, emit, "penalty", penalty)
 
 
 # ---- Forward mode ----

@@ -27,7 +27,7 @@ from nnef_grad.autodiff.backward import (
 )
 from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.loops import linearized
-from nnef_grad.autodiff.naming import GradientNames, Role
+from nnef_grad.autodiff.naming import GradientNames
 from nnef_grad.autodiff.recompute import within
 from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.autodiff.traces import Traces
@@ -41,7 +41,7 @@ from nnef_grad.base.errors import (
 )
 from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.inline import Decompose, inline
+from nnef_grad.emit.inline import put_bodies
 from nnef_grad.emit.rule_results import is_reducible
 from nnef_grad.emit.simplify import simplify, without_detours
 from nnef_grad.graph.extents import nominal
@@ -180,8 +180,8 @@ class _Sweep:
             if not bodies:
                 own = partial(differentiate, rules=self.rules)
                 return linearized(graph, activity, self.rules, own, self.supply)
-            body = partial(_body, bodies)
-            graph = inline(graph, body, self.rules.opset, named)
+            forms = [bodies.get(op.outputs) for op in graph.operations]
+            graph = put_bodies(graph, forms, self.rules.opset, named)
             self.supply.taken.update(graph.tensors)
 
     # From the last operation to the first
@@ -199,7 +199,7 @@ class _Sweep:
 
     def _seed(self, output: Tensor, ones: bool) -> Tensor:
         name = self.supply.fresh(f"grad_{self.graph.names[output]}")
-        self.names.count_use(output)
+        self.names.uses[output] += 1
         if ones:
             return self.emit.emit_named(
                 name, "constant", shape=output.shape, value=(1.0,)
@@ -249,12 +249,12 @@ class _Sweep:
             reduced = gradient
         else:
             reduced = self._reduced(operand, gradient, operation)
-        self.names.add(Role(reduced, operand, operation))
-        self.names.count_use(operand)
+        self.names.add(reduced, operand, operation)
+        self.names.uses[operand] += 1
         known = self.gradients.get(operand)
         if known is not None:
             reduced = self._sum(known, reduced)
-            self.names.add(Role(reduced, operand, None, "_sum"))
+            self.names.add(reduced, operand, None, "_sum")
         self.gradients[operand] = reduced
 
     def _sum(self, known: Tensor, added: Tensor) -> Tensor:
@@ -281,7 +281,7 @@ class _Sweep:
             (_unbroadcast, whole, part), build, (gradient,)
         )
         for step, suffix in zip(steps, ("_full", "_sum"), strict=False):
-            self.names.add(Role(step, operand, operation, suffix))
+            self.names.add(step, operand, operation, suffix)
         self.reductions += prod(whole) != prod(part)
         names, (result, *_) = self.graph.names, operation.outputs
         broadcast = Broadcast(names[operand], names[result])
@@ -382,12 +382,6 @@ def _rows_and_extent(gather: Operation) -> Shape:
     """The shape of the matrix that the gradient of a gather may be a product with."""
     table, indices = gather.inputs[0], gather.operands[1]
     return prod(shape_of(indices)), table.shape[gather.attributes["axis"]]
-
-
-def _body(
-    bodies: Mapping[tuple[Tensor, ...], Decompose], operation: Operation
-) -> Decompose | None:
-    return bodies.get(operation.outputs)
 
 
 def _add(emit: Emitter, inputs: Sequence[Tensor]) -> tuple[Tensor]:

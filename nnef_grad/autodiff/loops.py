@@ -223,6 +223,7 @@ class _Reverse:
         self._results = len(loop.made)
         self._names = self._backward.graph.names
         self.loop, self._saved = _saving(loop, cut, self._names)
+        self._ways = dict(zip(self.loop.parts, self.loop.scanned, strict=True))
 
     def pull_back(
         self, emit: Emitter, operation: Operation, *received: Tensor | None
@@ -230,11 +231,11 @@ class _Reverse:
         """The gradients of the operands, from those of the results."""
         seeds = self._backward.seeds.values()
         draft = LoopDraft(self._half, seeds, self.loop.way.reversed)
-        self._take_known(draft, operation)
+        given = dict(zip(self.loop.body.inputs, operation.inputs, strict=True))
+        self._take_known(draft, operation, given)
         carried = self._take_seeds(draft, received)
         if not draft.scanned:
             # What is scanned tells the number of steps.
-            given = dict(zip(self.loop.body.inputs, operation.inputs, strict=True))
             part, way = self.loop.parts[0], self.loop.scanned[0]
             draft.scan(part, given[part], way.reversed)
         draft.append(op for op in self._half.operations if op.name != "external")
@@ -242,8 +243,7 @@ class _Reverse:
         for state, (inside, first) in carried.items():
             made = gradients.get(state)
             draft.carry(inside, first, made or draft.emit("mul", inside, 0.0))
-        ways = dict(zip(self.loop.parts, self.loop.scanned, strict=True))
-        for tensor, way in ways.items():
+        for tensor, way in self._ways.items():
             if tensor in gradients:
                 draft.collect(gradients[tensor], way.reversed)
         sums = plan_sums(
@@ -262,11 +262,11 @@ class _Reverse:
         gradients, names = self._backward.gradients, self._names
         return {t: made[gradients[names[t]]] for t in self._active.inputs}
 
-    def _take_known(self, draft: LoopDraft, operation: Operation) -> None:
+    def _take_known(
+        self, draft: LoopDraft, operation: Operation, given: Mapping[Tensor, Tensor]
+    ) -> None:
         """Gives the body what the loop that saves has seen, and has saved."""
-        loop = self.loop
-        given = dict(zip(loop.body.inputs, operation.inputs, strict=True))
-        ways = dict(zip(loop.parts, loop.scanned, strict=True))
+        loop, ways = self.loop, self._ways
         known, seeds = self._half.tensors, self._backward.seeds.values()
         others = {one.tensor for one in self._saved} | {known[name] for name in seeds}
         for tensor in self._half.inputs:

@@ -227,7 +227,7 @@ class _Merger:
     ) -> None:
         """Puts a call in the place of an operation."""
         definition = self._emit.opset.declarations[name]
-        call = bind_call(definition, operands, attributes, None)
+        call, _ = bind_call(definition, operands, attributes, None)
         self._put(before, replace(before, **call._asdict()))
 
     def _replace(self, operation: Operation, tensor: Tensor) -> Operation:

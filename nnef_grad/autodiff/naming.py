@@ -9,43 +9,36 @@ grad_x_unmasked         the gradient of x, before it is confined to its support
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Tensor
 
 
-class Role(NamedTuple):
-    """The relation of a tensor of the backward graph to a tensor of the forward graph.
+class GradientNames:
+    """The roles that tensors were given while the backward graph was emitted.
 
     Attributes:
-        made: the tensor of the backward graph.
-        tensor: the tensor of the forward graph.
-        use: the operation that it is used by; None for a sum over uses.
-        suffix: what is added to the name of a step on the way to it.
+        uses: how many uses give each tensor of the forward graph a gradient.
     """
 
-    made: Tensor
-    tensor: Tensor
-    use: Operation | None
-    suffix: str = ""
-
-
-class GradientNames:
-    """The roles that tensors were given while the backward graph was emitted."""
-
     def __init__(self) -> None:
-        self._roles: dict[Tensor, Role] = {}
-        self._uses: dict[Tensor, int] = {}
+        self._roles: dict[Tensor, tuple[Tensor, Operation | None, str]] = {}
+        self.uses = Counter[Tensor]()
 
-    def add(self, role: Role) -> None:
-        """Gives a tensor a role, unless it has one."""
-        self._roles.setdefault(role.made, role)
+    def add(
+        self, made: Tensor, tensor: Tensor, use: Operation | None, suffix: str = ""
+    ) -> None:
+        """Gives a tensor of the backward graph a role, unless it has one.
 
-    def count_use(self, tensor: Tensor) -> None:
-        """Counts a use that gives a tensor of the forward graph a gradient."""
-        self._uses[tensor] = self._uses.get(tensor, 0) + 1
+        Args:
+            made: the tensor of the backward graph.
+            tensor: the tensor of the forward graph.
+            use: the operation that it is used by; None for a sum over uses.
+            suffix: what is added to the name of a step on the way to it.
+        """
+        self._roles.setdefault(made, (tensor, use, suffix))
 
     def assign(
         self,
@@ -60,20 +53,16 @@ class GradientNames:
             gradients: the gradients of the tensors of the forward graph.
             confined: for cotangents that were confined to their supports, the result.
         """
-        for role in self._roles.values():
-            is_whole = gradients.get(role.tensor) is role.made
-            emit.set_hint(role.made, self._name(role, emit.names, is_whole))
+        for made, (tensor, use, suffix) in self._roles.items():
+            name = f"grad_{emit.names[tensor]}"
+            if gradients.get(tensor) is not made:
+                if use is not None and self.uses[tensor] > 1:
+                    name = f"{name}_from_{emit.names[use.outputs[0]]}"
+                name += suffix
+            emit.set_hint(made, name)
         for cotangent, inside in confined.items():
             hint = emit.hints.get(cotangent)
             if hint is not None:
                 emit.set_hint(cotangent, f"{hint}_unmasked")
             if hint is not None and inside not in self._roles:
                 emit.set_hint(inside, hint)
-
-    def _name(self, role: Role, names: Mapping[Tensor, str], is_whole: bool) -> str:
-        name = f"grad_{names[role.tensor]}"
-        if is_whole:
-            return name
-        if role.use is not None and self._uses[role.tensor] > 1:
-            name = f"{name}_from_{names[role.use.outputs[0]]}"
-        return f"{name}{role.suffix}"

@@ -275,16 +275,9 @@ class _Repeats:
                 assert latest is not None, "something is kept before it is computed"
                 read[operand] = self._delays.after(latest, operand)
             results = {t: self._version(t) for t in op.outputs}
-        made = Operation(
-            op.definition,
-            map_tensors(lambda t: read.get(t, t), op.operands),
-            op.attributes,
-            map_tensors(lambda t: results.get(t, t), op.results),
-            op.dtype,
-            op.span,
-            origin,
-        )
-        self._emit.append(made)
+        operands = map_tensors(lambda t: read.get(t, t), op.operands)
+        made = map_tensors(lambda t: results.get(t, t), op.results)
+        self._emit.append(replace(op, operands=operands, results=made, origin=origin))
         self._before.add(run.operation)
         self.versions.update(results)
         for tensor in op.outputs:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
 
-from nnef_grad.autodiff.backward import Backward
+from nnef_grad.autodiff.backward import Backward, completed
 from nnef_grad.autodiff.minimum_cut import minimum_cut
 from nnef_grad.autodiff.recompute import is_delay
 from nnef_grad.base.collector import collector_paused
@@ -29,9 +29,8 @@ from nnef_grad.base.public import public
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import SCAN, external
-from nnef_grad.graph.names import NameSupply, substitute, with_names, with_tensors
-from nnef_grad.graph.passes import prune, put_inputs_first, verify
-from nnef_grad.graph.quantization import carry_quantization
+from nnef_grad.graph.names import substitute, with_names, with_tensors
+from nnef_grad.graph.passes import prune
 from nnef_grad.ops.costs import byte_size
 from nnef_grad.ops.traits import (
     BROADCASTING,
@@ -92,7 +91,11 @@ def split(graph: Graph, backward: Backward) -> Split:
     backward = _derived(graph, backward)
     graph = with_loops_of(graph, backward)
     cut = find_cut(graph, backward)
-    whole = with_names(backward.graph, _names_between(graph, backward, cut))
+    # An output keeps its name, by which its users know it.
+    kept = {*graph.inputs, *graph.outputs, *backward.graph.outputs}
+    wanted = [backward.graph.names[t] for t in cut.saved if t not in kept]
+    wishes = {name: f"saved_{name}" for name in wanted}
+    whole = with_names(backward.graph, wishes, graph.names.values())
     names = whole.names
     graph = replace(
         graph,
@@ -135,17 +138,6 @@ def find_cut(graph: Graph, backward: Backward, lost: Collection[Tensor] = ()) ->
     movable = [op for op in added if late.isdisjoint(op.outputs)]
     fixed = [op for op in added if not late.isdisjoint(op.outputs)]
     return Cut(added, movable, _saved(graph, movable, fixed, lost))
-
-
-def _names_between(graph: Graph, backward: Backward, cut: Cut) -> dict[str, str]:
-    """The names of saved tensors between the graphs, by those that they have there. An
-    output keeps its name, by which its users know it.
-    """
-    names = backward.graph.names
-    supply = NameSupply([*names.values(), *graph.names.values()])
-    kept = {*graph.inputs, *graph.outputs, *backward.graph.outputs}
-    renamed = (names[t] for t in cut.saved if t not in kept)
-    return {name: supply.fresh(f"saved_{name}") for name in renamed}
 
 
 def with_loops_of(graph: Graph, backward: Backward) -> Graph:
@@ -269,7 +261,7 @@ def _forward(graph: Graph, cut: Cut) -> Graph:
         operations=(*graph.operations, *cut.movable),
         notes=(f"'{graph.name}', with what its gradients need.", *notes),
     )
-    return _finished(prune(forward))
+    return completed(prune(forward), forward.quantization)
 
 
 def backward_half(graph: Graph, backward: Backward, cut: Cut) -> Graph:
@@ -294,10 +286,4 @@ def backward_half(graph: Graph, backward: Backward, cut: Cut) -> Graph:
         for t in whole.inputs
         if (t in read or names[t] in seeds) and t not in computed
     )
-    return _finished(replace(half, inputs=(*saved, *inputs)))
-
-
-def _finished(graph: Graph) -> Graph:
-    graph = put_inputs_first(graph)
-    verify(graph)
-    return replace(graph, quantization=carry_quantization(graph.quantization, graph))
+    return completed(replace(half, inputs=(*saved, *inputs)), half.quantization)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.split import Split
 from nnef_grad.base.public import public
-from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
+from nnef_grad.graph.ir import Graph, Shape
 from nnef_grad.graph.printer import print_operation
 from nnef_grad.graph.symbols import refuse_symbols
 from nnef_grad.ops.costs import (
@@ -172,21 +172,15 @@ def _costs(graph: Graph) -> Iterator[OperationCost]:
     alive = memory_alive(graph, byte_size, kept=graph.outputs)
     for operation, bytes_alive in zip(graph.operations, alive, strict=True):
         if operation.name not in FED:
-            yield _cost(operation, graph.names, bytes_alive)
-
-
-def _cost(
-    operation: Operation, names: Mapping[Tensor, str], bytes_alive: int
-) -> OperationCost:
-    result = operation.outputs[0]
-    return OperationCost(
-        operation.name,
-        names[result],
-        result.shape,
-        multiply_adds(operation),
-        bytes_moved(operation),
-        bytes_alive,
-    )
+            result = operation.outputs[0]
+            yield OperationCost(
+                operation.name,
+                graph.names[result],
+                result.shape,
+                multiply_adds(operation),
+                bytes_moved(operation),
+                bytes_alive,
+            )
 
 
 # ---- Tables ----

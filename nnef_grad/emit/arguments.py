@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Union, cast
 
 from nnef_grad.base.errors import InvalidGraphError, brief, suggestion
 from nnef_grad.base.frozen import NOTHING, FrozenDict
+from nnef_grad.base.memo import Memo
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.language import syntax, types
@@ -113,17 +114,49 @@ def _deduced_dtype(
 # ---- Calls from Python ----
 
 
+# Checked calls with their defaults as operands, and their settings, by all that a check
+# looks at besides the declaration.
+_checked: Memo[object, tuple[Call, str]] = Memo(10_000)
+
+
 def bind_call(
     fragment: syntax.Fragment,
     operands: Sequence[Any],
     attributes: Mapping[str, Any],
     dtype: str | None,
-) -> Call:
-    """The call of an operation from Python, checked, defaults filled in.
+) -> tuple[Call, str]:
+    """The call of an operation from Python, checked, defaults filled in, and its
+    `settings_key`. One like an earlier one, in all but its tensors and numbers, is right too.
 
     Raises:
         InvalidGraphError: there are too many or too few, or their types are wrong.
     """
+    given = freeze(operands)
+    # Their text distinguishes values that Python has for equal.
+    named = repr([(name, freeze(value)) for name, value in attributes.items()])
+    key = (fragment.name, dtype, named, *map(_kind, given))
+    known = _checked.get(key)
+    if known is None or known[0].definition is not fragment:
+        call = _bound(fragment, operands, attributes, dtype)
+        rest = call._replace(operands=call.operands[len(given) :])
+        known = _checked.keep(key, (rest, settings_key(call)))
+    rest, settings = known
+    return Call(fragment, given + rest.operands, rest.attributes, rest.dtype), settings
+
+
+def _kind(operand: Operand) -> object:
+    """The data type of a tensor, the Python type of a literal."""
+    if type(operand) is Tensor:
+        return operand.dtype
+    return tuple(map(_kind, operand)) if type(operand) is tuple else type(operand)
+
+
+def _bound(
+    fragment: syntax.Fragment,
+    operands: Sequence[Any],
+    attributes: Mapping[str, Any],
+    dtype: str | None,
+) -> Call:
     names = (p.name for p in fragment.operands)
     values = {**dict(zip(names, operands, strict=False)), **attributes}
     _refuse_wrong_types(fragment, values, dtype)

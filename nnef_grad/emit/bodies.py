@@ -151,7 +151,9 @@ def instantiate(
             return None
         call = Call(definition, take(values), attributes, dtype)
         span = None if at is None else Span(at.source, at.start, at.end, caller)
-        made = emit.emit_known(call, settings, shapes, hints, span)
+        made = emit.emit_op(
+            call, hints=hints, span=span, settings=settings, shapes=shapes
+        )
         for result, value in zip(results, made, strict=True):
             if type(value) is Tensor and value.shape == result.shape:  # type: ignore[union-attr]
                 values[result] = value

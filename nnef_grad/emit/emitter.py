@@ -8,8 +8,7 @@ from typing import Any
 from nnef_grad.base.errors import InvalidGraphError, suggestion
 from nnef_grad.base.frozen import FrozenDict, OpenDict
 from nnef_grad.base.source import Span
-from nnef_grad.emit.arguments import Call, bind, settings_key
-from nnef_grad.emit.bindings import bind_alike
+from nnef_grad.emit.arguments import Call, bind, bind_call, settings_key
 from nnef_grad.emit.firsts import Firsts
 from nnef_grad.emit.shape_inference import ShapeInference
 from nnef_grad.graph.ir import (
@@ -117,14 +116,14 @@ class Emitter:
         is emitted where the result is there already.
         """
         fragment = self._known(name)
-        call, settings = bind_alike(fragment, operands, attributes, dtype)
+        call, settings = bind_call(fragment, operands, attributes, dtype)
         for tensor in tensors(call.operands):
             if not self.knows(tensor):
                 kind = f"a tensor<{tensor.dtype}> of shape {list(tensor.shape)}"
                 message = f"an operand of '{name}', {kind}, is not of this graph"
                 raise InvalidGraphError(message)
         hints = (self.naming(hint or name),)
-        (result,) = self._emit_checked(call, settings, hints, (), self.span)
+        (result,) = self.emit_op(call, hints=hints, span=self.span, settings=settings)
         if isinstance(result, Tensor):
             return result
         return self("constant", shape=(), value=(result,))
@@ -147,6 +146,8 @@ class Emitter:
         hints: tuple[str, ...] = (),
         names: tuple[Any, ...] = (),
         span: Span | None = None,
+        settings: str | None = None,
+        shapes: Sequence[Any] | None = None,
     ) -> tuple[Operand, ...]:
         """Emits an operation and returns its results, or the operand that equals the
         result of an operation that is simplified away.
@@ -157,63 +158,22 @@ class Emitter:
             names: for each result the name that it has, if the names are final; a tuple
                 of names for an array of tensors.
             span: the place in the source.
+            settings: the `settings_key` of the operation, if it is known.
+            shapes: the shape of each result, or a tuple of shapes, if they are known.
 
         Raises:
             InvalidGraphError: the arguments do not fit each other.
         """
-        settings = "" if call.definition.name in UNIQUE else settings_key(call)
-        return self._emit_checked(call, settings, hints, names, span)
-
-    def _emit_checked(
-        self,
-        call: Call,
-        settings: str,
-        hints: tuple[str, ...],
-        names: tuple[Any, ...],
-        span: Span | None,
-    ) -> tuple[Operand, ...]:
-        """Emits an operation, given its `settings_key`: see `emit_op`."""
-        operands = self._tracker.prepare(self, call.definition.name, call.operands)
+        name = call.definition.name
+        operands = self._tracker.prepare(self, name, call.operands)
         if operands is not call.operands:
-            call = call._replace(operands=operands)
+            call, shapes = call._replace(operands=operands), None
+        if settings is None:
+            settings = "" if name in UNIQUE else settings_key(call)
         # Rewrites may take it that operands and attributes fit each other.
-        shapes = self._inference.infer(call, settings, span)
-        return self._emit(call, settings, shapes, hints, names, span)
-
-    def emit_known(
-        self,
-        call: Call,
-        settings: str,
-        shapes: Sequence[Any],
-        hints: tuple[str, ...],
-        span: Span | None,
-    ) -> tuple[Operand, ...]:
-        """Emits an operation whose shapes are known: see `emit_op`.
-
-        Args:
-            call: the operation.
-            settings: the `settings_key` of the operation.
-            shapes: the shape of each result, or a tuple of shapes.
-            hints: for each result the name that it should get.
-            span: the place in the source.
-        """
-        operands = self._tracker.prepare(self, call.definition.name, call.operands)
-        if operands is not call.operands:
-            changed = call._replace(operands=operands)
-            return self.emit_op(changed, hints=hints, span=span)
-        return self._emit(call, settings, shapes, hints, (), span)
-
-    def _emit(
-        self,
-        call: Call,
-        settings: str,
-        shapes: Sequence[Any],
-        hints: tuple[str, ...],
-        names: tuple[Any, ...],
-        span: Span | None,
-    ) -> tuple[Operand, ...]:
-        """Emits an operation, unless there is a simpler form or an equal one."""
-        if self._simplify is None or names or call.definition.name in UNIQUE:
+        if shapes is None:
+            shapes = self._inference.infer(call, settings, span)
+        if self._simplify is None or names or name in UNIQUE:
             operation = self._new(call, shapes, hints, names, span)
         else:
             before = len(self.operations)
@@ -301,8 +261,7 @@ class Emitter:
 
     def _add(self, operation: Operation) -> None:
         self.operations.append(operation)
-        for tensor in operation.outputs:
-            self._producers[tensor] = operation
+        self.note_producer(operation)
 
     def note_producer(self, operation: Operation) -> None:
         """Keeps an operation as the producer of its results: also one in whose place
@@ -403,7 +362,7 @@ class Emitter:
         self, tensor: Tensor, name: str, *operands: Any, **attributes: Any
     ) -> None:
         """Emits an operation whose result is a tensor that others use already."""
-        call, _ = bind_alike(self.opset.declarations[name], operands, attributes, None)
+        call, _ = bind_call(self.opset.declarations[name], operands, attributes, None)
         definition, bound, settings, dtype = call
         self.append(
             Operation(definition, bound, settings, (tensor,), dtype, None, self.origin)  # type: ignore[arg-type]

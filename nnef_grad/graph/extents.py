@@ -16,7 +16,7 @@ and what asks for shapes needs not know of symbols.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import FrozenInstanceError
 from math import prod
 from numbers import Integral, Real
@@ -49,6 +49,19 @@ class OpenExtentError(InvalidGraphError):
         named = OpenExtentError(f"{operation}: {self.message}", span)
         named.is_named = span is not None
         return named
+
+
+def _of_numbers(method: Callable[[Extent, Any], Any]) -> Callable[[Extent, Any], Any]:
+    """Arithmetic with an extent or an integer, of numpy too. With a fraction it needs the
+    number, and with others there is none.
+    """
+
+    def checked(self: Extent, other: object) -> Any:
+        if isinstance(other, (Integral, Extent)):
+            return method(self, other)
+        return self._number() if isinstance(other, Real) else NotImplemented
+
+    return checked
 
 
 class Extent:
@@ -92,23 +105,22 @@ class Extent:
 
     # ---- Arithmetic ----
 
-    def __add__(self, other: object) -> Any:
-        if not isinstance(other, _NUMBERS):
-            return self._with(other)
+    @_of_numbers
+    def __add__(self, other: Any) -> Any:
         return _sum([*self.terms.items(), *_terms(other).items()])
 
     def __neg__(self) -> Any:
         return _sum((symbols, -factor) for symbols, factor in self.terms.items())
 
-    def __sub__(self, other: object) -> Any:
-        return self + (-other) if isinstance(other, _NUMBERS) else self._with(other)
+    @_of_numbers
+    def __sub__(self, other: Any) -> Any:
+        return self + (-other)
 
     def __rsub__(self, other: object) -> Any:
         return -self + other
 
-    def __mul__(self, other: object) -> Any:
-        if not isinstance(other, _NUMBERS):
-            return self._with(other)
+    @_of_numbers
+    def __mul__(self, other: Any) -> Any:
         return _sum(
             (tuple(sorted(mine + theirs)), factor * times)
             for mine, factor in self.terms.items()
@@ -117,15 +129,13 @@ class Extent:
 
     __radd__, __rmul__ = __add__, __mul__
 
-    def __divmod__(self, other: object) -> Any:
-        if not isinstance(other, _NUMBERS):
-            return self._with(other)
+    @_of_numbers
+    def __divmod__(self, other: Any) -> Any:
         return _divided(self, other)
 
-    def __rdivmod__(self, other: object) -> Any:
-        return (
-            _divided(other, self) if isinstance(other, Integral) else self._with(other)
-        )
+    @_of_numbers
+    def __rdivmod__(self, other: Any) -> Any:
+        return _divided(other, self)
 
     def __floordiv__(self, other: object) -> Any:
         return divmod(self, other)[0]
@@ -147,14 +157,12 @@ class Extent:
     def __hash__(self) -> int:
         return self._hash
 
-    def __lt__(self, other: object) -> Any:
-        if not isinstance(other, _NUMBERS):
-            return self._with(other)
+    @_of_numbers
+    def __lt__(self, other: Any) -> Any:
         return _is_less(self, other, f"{self} is less than {other}")
 
-    def __gt__(self, other: object) -> Any:
-        if not isinstance(other, _NUMBERS):
-            return self._with(other)
+    @_of_numbers
+    def __gt__(self, other: Any) -> Any:
         return _is_less(other, self, f"{self} is greater than {other}")
 
     def __ge__(self, other: object) -> Any:
@@ -173,10 +181,6 @@ class Extent:
 
     def _number(self) -> NoReturn:
         raise OpenExtentError(f"the extent {self} has no number")
-
-    def _with(self, other: object) -> Any:
-        """Arithmetic with a fraction needs the number; with others there is none."""
-        return self._number() if isinstance(other, Real) else NotImplemented
 
     __index__ = __int__ = __float__ = __trunc__ = _number
 
@@ -199,8 +203,6 @@ class Extent:
 
 
 Dimension = Union[int, Extent]
-# Numbers of numpy are among them.
-_NUMBERS = (Integral, Extent)
 
 
 def symbol(name: str) -> Extent:

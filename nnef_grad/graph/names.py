@@ -92,13 +92,19 @@ def substitute(operation: Operation, tensors: Mapping[Tensor, Any]) -> Operation
     )
 
 
-def with_names(graph: Graph, names: Mapping[str, str]) -> Graph:
-    """The graph with other names for some of its tensors, which keep their quantization.
+def with_names(
+    graph: Graph, wishes: Mapping[str, str], reserved: Iterable[str] = ()
+) -> Graph:
+    """The graph with fresh names for some of its tensors, which keep their quantization.
 
     Args:
         graph: the graph.
-        names: the new names by the old ones.
+        wishes: the wished names by the old ones.
+        reserved: further names that are taken.
     """
+    others = (name for name in graph.names.values() if name not in wishes)
+    supply = NameSupply((*reserved, *others))
+    names = {name: supply.fresh(wish) for name, wish in wishes.items()}
     return replace(
         graph,
         names={tensor: names.get(name, name) for tensor, name in graph.names.items()},

@@ -14,8 +14,7 @@ def min_max_shape(
     x: Shape, min: Shape, max: Shape, bits: int, **attributes: Any
 ) -> Shape:
     """The shape of x, to which the bounds are broadcast."""
-    check_fits("x", x, {"min": min, "max": max})
-    return _quantized(x, bits)
+    return _quantized(x, bits, min=min, max=max)
 
 
 @shape("zero_point_linear_quantize")
@@ -23,17 +22,16 @@ def zero_point_shape(
     x: Shape, zero_point: Shape, scale: Shape, bits: int, **attributes: Any
 ) -> Shape:
     """The shape of x, to which zero point and scale are broadcast."""
-    check_fits("x", x, {"zero_point": zero_point, "scale": scale})
-    return _quantized(x, bits)
+    return _quantized(x, bits, zero_point=zero_point, scale=scale)
 
 
 @shape("logarithmic_quantize")
 def logarithmic_shape(x: Shape, max: Shape, bits: int) -> Shape:
     """The shape of x, to which the maximum is broadcast."""
-    check_fits("x", x, {"max": max})
-    return _quantized(x, bits)
+    return _quantized(x, bits, max=max)
 
 
-def _quantized(x: Shape, bits: int) -> Shape:
+def _quantized(x: Shape, bits: int, **operands: Shape) -> Shape:
+    check_fits("x", x, operands)
     require(bits > 0, f"'bits' must be positive, but is {bits}")
     return x

@@ -9,9 +9,8 @@ import pytest
 
 from nnef_grad.base.errors import InvalidGraphError
 from nnef_grad.base.memo import Memo
-from nnef_grad.emit import bindings
+from nnef_grad.emit import arguments
 from nnef_grad.emit.arguments import bind_call, settings_key
-from nnef_grad.emit.bindings import bind_alike
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.language.library import standard
 
@@ -23,25 +22,27 @@ SIZE = Tensor("integer", (2, 3))
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The operations that are checked, none of which was before."""
-    monkeypatch.setattr(bindings, "_checked", Memo(1000))
+    monkeypatch.setattr(arguments, "_checked", Memo(1000))
     checked: list[str] = []
+    bound = arguments._bound
 
-    def counted(fragment: Any, *arguments: Any) -> Any:
+    def counted(fragment: Any, *rest: Any) -> Any:
         checked.append(fragment.name)
-        return bind_call(fragment, *arguments)
+        return bound(fragment, *rest)
 
-    monkeypatch.setattr(bindings, "bind_call", counted)
+    monkeypatch.setattr(arguments, "_bound", counted)
     return checked
 
 
 def bound(name: str, *operands: Any, **attributes: Any) -> Any:
-    return bind_alike(standard()[name], operands, attributes, None)
+    return bind_call(standard()[name], operands, attributes, None)
 
 
 def test_other_tensors_are_not_checked_again(checks: list[str]) -> None:
+    whole = {"axes": (1,), "normalize": False}
     for x in (X, Y, X):
         call, settings = bound("sum_reduce", x, axes=[1])
-        assert call == bind_call(standard()["sum_reduce"], (x,), {"axes": [1]}, None)
+        assert call == (standard()["sum_reduce"], (x,), whole, None)
         assert settings == settings_key(call)
     assert checks == ["sum_reduce"]
 
@@ -87,7 +88,7 @@ def test_other_attributes_are_checked(value: object) -> None:
 def test_another_declaration_is_checked(checks: list[str]) -> None:
     bound("exp", X)
     other = replace(standard()["exp"])
-    call, _ = bind_alike(other, (X,), {}, None)
+    call, _ = bind_call(other, (X,), {}, None)
     assert call.definition is other
     assert checks == ["exp", "exp"]
 
@@ -95,8 +96,8 @@ def test_another_declaration_is_checked(checks: list[str]) -> None:
 def test_no_more_than_a_number_of_calls_are_kept(
     checks: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bindings, "_checked", Memo(3))
+    monkeypatch.setattr(arguments, "_checked", Memo(3))
     for begin in range(10):
         bound("slice", X, axes=[0], begin=[begin], end=[0])
-        assert len(bindings._checked) <= 3
+        assert len(arguments._checked) <= 3
     assert len(checks) == 10
