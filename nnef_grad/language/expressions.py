@@ -66,11 +66,11 @@ class ExpressionParser:
 
     @property
     def statement(self) -> Span:
-        """The place of the last statement, as far as it was read."""
+        """The place of the last statement or signature, as far as it was read."""
         return self.since(self._first)
 
     def begin_statement(self) -> None:
-        """Begins a statement with the next word."""
+        """Begins a statement or a signature with the next word."""
         self._first = self._words[self._at]
 
     def take(self, kind: str) -> Word:

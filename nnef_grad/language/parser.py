@@ -156,6 +156,7 @@ class _Parser(ExpressionParser):
         return tuple(found)
 
     def _fragment(self) -> syntax.Fragment:
+        self.begin_statement()
         name = self.take(NAME)
         generic = self._generic()
         self.take("(")
@@ -191,6 +192,7 @@ class _Parser(ExpressionParser):
         return syntax.Result(text_of(name), self._type(), span=self.span(name))
 
     def _graph(self) -> syntax.GraphDefinition:
+        self.begin_statement()
         self.take("graph")
         name = self.take(NAME)
         self.take("(")
