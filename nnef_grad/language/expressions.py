@@ -139,8 +139,14 @@ class ExpressionParser:
         if self._kinds[self._at] in _SIGNS:
             sign = self.next_word()
             left = self._signed(sign, self.expression(max(level, _SIGNED)))
+        elif (read := _ATOMS.get(self._kinds[self._at])) is not None:
+            left = read(self)
+            while self._kinds[self._at] == "[":
+                self._at += 1
+                left = self._part(left)
         else:
-            left = self._item()
+            self._tried[EXPRESSION] = self._at
+            self._fail()
         while (found := _LEVELS.get(self._kinds[self._at], 0)) >= level:
             left = self._binary(left, found)
         return left
@@ -166,17 +172,6 @@ class ExpressionParser:
         if symbol == "-" and type(value) in (int, float):
             return syntax.Literal(-value, span=span)
         return syntax.Operator(symbol, (operand,), span=self.operator(span))
-
-    def _item(self) -> syntax.Expression:
-        read = _ATOMS.get(self._kinds[self._at])
-        if read is None:
-            self._tried[EXPRESSION] = self._at
-            self._fail()
-        value = read(self)
-        while self._kinds[self._at] == "[":
-            self._at += 1
-            value = self._part(value)
-        return value
 
     def _part(self, value: syntax.Expression) -> syntax.Expression:
         """The item or the items of a value."""
@@ -235,9 +230,15 @@ class ExpressionParser:
         """An invocation, from the word after its name on."""
         dtype = dtype_of(self.next_word()) if self.follows(DTYPE) else None
         self.take("(")
-        arguments = () if self.skip(")") else self.several(self._argument, ")")
+        arguments = list[syntax.Argument]()
+        if not self.skip(")"):
+            # Not by `several`: calls in calls may be nested the deeper.
+            arguments.append(self._argument())
+            while self.skip(","):
+                arguments.append(self._argument())
+            self.take(")")
         span = self.span(name)
-        return syntax.Invocation(text_of(name), dtype, arguments, span=span)
+        return syntax.Invocation(text_of(name), dtype, tuple(arguments), span=span)
 
     def _argument(self) -> syntax.Argument:
         at = self._at
