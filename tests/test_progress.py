@@ -38,7 +38,7 @@ def slowly(function):
     return slow
 
 for owner, name in (
-    (command.Reading, "open"), (command.Deriving, "backward"), (command, "_lower"), (command, "_write")
+    (command.Reading, "open"), (command.Deriving, "backward"), (command, "_lower"), (command, "_write_all")
 ):
     setattr(owner, name, slowly(getattr(owner, name)))
 _Comparison._measure = slowly(_Comparison._measure)

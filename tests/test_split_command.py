@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 import nnef_grad
-from nnef_grad.commandline import command
 from nnef_grad.commandline.cli import main
 
 # The mask of h is smaller than what it is made of; y is an output and saved.
@@ -167,15 +166,15 @@ def test_what_is_refused_writes_nothing(
 def test_both_documents_are_written_or_none(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, written = command._write, []
+    save, written = nnef_grad.save, []
 
-    def full_after_the_first(graph: Any, path: str, *args: Any, **options: Any) -> None:
+    def full_after_the_first(graph: Any, path: str, **options: Any) -> None:
         written.append(path)
         if len(written) > 1:
             raise nnef_grad.UsageError("the disk is full")
-        write(graph, path, *args, **options)
+        save(graph, path, **options)
 
-    monkeypatch.setattr(command, "_write", full_after_the_first)
+    monkeypatch.setattr(nnef_grad, "save", full_after_the_first)
     result = run("model", "--split", "first", "-o", "second")
     assert (result.exit_code, written) == (2, ["first", "second"])
     assert [path.name for path in folder.iterdir()] == ["model"]

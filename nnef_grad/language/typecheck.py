@@ -64,7 +64,6 @@ class ExpressionChecker:
         self.fragment: syntax.Fragment | None = None
         self.variables: set[str] = set()
         self.valid: dict[tuple[object, ...], Type] = {}
-        self._declarations: dict[str, syntax.Fragment | None] = {}
 
     def report(self, message: str, span: Span, remedy: Remedy | None = None) -> Type:
         """Adds a problem, and returns the unknown type of the faulty expression."""
@@ -250,7 +249,7 @@ class ExpressionChecker:
 
     def _invocation(self, invocation: syntax.Invocation, types: Types) -> Type:
         name = invocation.name
-        fragment = self._declaration(name)
+        fragment = self.library.get(name)
         if fragment is None:
             near = self._suggestion(name, self.library)
             self.report(f"there is no operation '{name}'{near}", invocation.span)
@@ -281,12 +280,6 @@ class ExpressionChecker:
         if len(self.problems) == known:
             self.valid[call] = result
         return result
-
-    def _declaration(self, name: str) -> syntax.Fragment | None:
-        """The declaration of an operation, which is looked up once."""
-        if name not in self._declarations:
-            self._declarations[name] = self.library.get(name)
-        return self._declarations[name]
 
     def _argument(
         self,
@@ -475,12 +468,5 @@ def identifiers(target: syntax.Expression) -> list[syntax.Identifier]:
     """The names that an assignment defines, in order."""
     if isinstance(target, syntax.Identifier):
         return [target]
-    found: list[syntax.Identifier] = []
-    pending: list[syntax.Expression] = [target]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, syntax.Identifier):
-            found.append(part)
-        elif isinstance(part, (syntax.Array, syntax.Tuple)):
-            pending += reversed(part.items)
-    return found
+    assert isinstance(target, (syntax.Array, syntax.Tuple))
+    return [name for part in target.items for name in identifiers(part)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -63,62 +64,43 @@ def with_batch_statistics(graph: Graph, momentum: float, opset: OpSet) -> Runnin
             f"the momentum of running statistics must be in (0, 1], not {momentum}"
         )
         raise UsageError(message)
-    normalization = _Normalization(statistics_of(graph), momentum)
+    running, moved = statistics_of(graph), dict[Tensor, Tensor]()
 
     def body(operation: Operation) -> Decompose | None:
-        return normalization.body if normalization.is_open(operation) else None
+        is_open = operation.name == NORMALIZATION and running.issuperset(
+            operation.operands[1:3]
+        )
+        return partial(_normalized, moved, momentum) if is_open else None
 
     changed = inline(graph, body, opset)
-    moved = normalization.moved
     outputs = (*changed.outputs, *moved.values())
     return Running(replace(changed, outputs=outputs), moved)
 
 
-class _Normalization:
-    """The normalizations of a graph.
-
-    Attributes:
-        moved: the new value of each running statistic.
+def _normalized(
+    moved: dict[Tensor, Tensor], momentum: float, emit: Emitter, operation: Operation
+) -> tuple[Any, ...]:
+    """Emits the normalization by the statistics of the batch; `moved` gets the new value of
+    each running one.
     """
-
-    def __init__(self, running: Set[Tensor], momentum: float) -> None:
-        self.moved: dict[Tensor, Tensor] = {}
-        self._running = running
-        self._momentum = momentum
-
-    def is_open(self, operation: Operation) -> bool:
-        """Whether an operation normalizes by running statistics."""
-        if operation.name != NORMALIZATION:
-            return False
-        return all(x in self._running for x in operation.operands[1:3])
-
-    def body(self, emit: Emitter, operation: Operation) -> tuple[Any, ...]:
-        """Emits the normalization by the statistics of the batch."""
-        x, mean, variance, *parameters = operation.operands
-        assert isinstance(x, Tensor)
-        size = prod(x.shape[:1] + x.shape[2:])
-        if size == 1:
-            name = emit.names[x]
-            message = f"'{name}' has one element in a channel: its variance is zero"
-            raise UsageError(message, operation.span)
-        batch = _moments(emit, x)
-        # Of the batch it is the mean of squares; what it estimates is larger.
-        factor = _quotient(emit, size)
-        unbiased = emit("mul", batch[1], factor, hint="unbiased")
-        self._move(emit, mean, batch[0])
-        self._move(emit, variance, unbiased)
-        return emit.emit_again(operation, (x, *batch, *parameters))
-
-    def _move(self, emit: Emitter, running: Any, value: Tensor) -> None:
-        """Moves a running statistic towards that of the batch."""
-        before = self.moved.get(running, running)
-        kept = emit("mul", before, 1.0 - self._momentum)
-        part = emit("mul", value, self._momentum)
-        moved = emit("add", kept, part)
-        words = {"kept": kept, "part": part, "moved": moved}
+    operands: Any = operation.operands
+    x, mean, variance, *parameters = operands
+    size = prod(x.shape[:1] + x.shape[2:])
+    if size == 1:
+        name = emit.names[x]
+        message = f"'{name}' has one element in a channel: its variance is zero"
+        raise UsageError(message, operation.span)
+    batch = _moments(emit, x)
+    # Of the batch it is the mean of squares; what it estimates is larger.
+    unbiased = emit("mul", batch[1], _quotient(emit, size), hint="unbiased")
+    for running, value in ((mean, batch[0]), (variance, unbiased)):
+        kept = emit("mul", moved.get(running, running), 1.0 - momentum)
+        part = emit("mul", value, momentum)
+        moved[running] = emit("add", kept, part)
+        words = {"kept": kept, "part": part, "moved": moved[running]}
         for word, tensor in words.items():
             emit.set_hint(tensor, f"{word}_{emit.names[running]}")
-        self.moved[running] = moved
+    return emit.emit_again(operation, (x, *batch, *parameters))
 
 
 def _quotient(emit: Emitter, size: Any) -> Any:

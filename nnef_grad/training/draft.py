@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from nnef_grad.emit.arguments import bind
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.simplify import simplify
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
@@ -58,7 +57,8 @@ class Draft:
         self, wish: str, shape: Shape, dtype: str = "scalar", *, before: str = ""
     ) -> Tensor:
         """A further input, after the others, or before the one of a name."""
-        tensor = self._fed("external", wish, dtype, shape=shape)
+        name = self.fresh(wish)
+        tensor = self.emit.emit_named(name, "external", dtype, shape=shape)
         names = [self.emit.names[t] for t in self.inputs]
         place = names.index(before) if before in names else len(names)
         self.inputs.insert(place, tensor)
@@ -70,15 +70,9 @@ class Draft:
         while free.lower() in self._labels:
             number, free = number + 1, f"{label}_{number}"
         self._labels.add(free.lower())
-        made = self._fed("variable", wish, "scalar", shape=shape, label=free)
-        self.made.append(made)
-        return made
-
-    def _fed(self, name: str, wish: str, dtype: str, **attributes: Any) -> Tensor:
-        call = bind(self.emit.opset.declarations[name], attributes, dtype)
-        (tensor,) = self.emit.emit_op(call, names=(self.fresh(wish),))
-        assert isinstance(tensor, Tensor)
-        return tensor
+        name, how = self.fresh(wish), {"shape": shape, "label": free}
+        self.made.append(self.emit.emit_named(name, "variable", "scalar", **how))
+        return self.made[-1]
 
     def fresh(self, wish: str) -> str:
         """A name that no tensor has: the wish, if it is free."""

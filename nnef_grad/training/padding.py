@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from nnef_grad.base.errors import UsageError
-from nnef_grad.emit.arguments import bind
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.graph.ir import Graph, Operation, Tensor
@@ -68,7 +67,6 @@ def _padded(
     hints = (emit.naming("rows"),)
     (found,) = emit.emit_again(operation, operation.operands, hints=hints)
     column = emit("unsqueeze", numbers, axes=[numbers.rank], hint="column")
-    call = bind(emit.opset.declarations["cast"], {"input": column}, SCALAR.name)
-    (scalars,) = emit.emit_op(call, hints=(emit.naming("numbers"),))
+    scalars = emit("cast", column, dtype=SCALAR.name, hint="numbers")
     is_padding = emit("eq", scalars, float(rows[table]), hint="is_padding")
     return (emit("select", is_padding, emit.stop(found), found),)
