@@ -211,9 +211,16 @@ class _DefinitionChecker(ExpressionChecker):
         """The names of a target with the types of the parts that they are bound to."""
         if isinstance(target, syntax.Identifier):
             return [(target, found)]
-        assert isinstance(target, (syntax.Array, syntax.Tuple))
-        parts = zip(target.items, self._item_types(target, found), strict=True)
-        return [pair for part in parts for pair in self._unpack(*part)]
+        pairs: list[tuple[syntax.Identifier, Type]] = []
+        pending: list[tuple[syntax.Expression, Type]] = [(target, found)]
+        while pending:
+            part, type_ = pending.pop()
+            if isinstance(part, syntax.Identifier):
+                pairs.append((part, type_))
+            elif isinstance(part, (syntax.Array, syntax.Tuple)):
+                types = self._item_types(part, type_)
+                pending += reversed(list(zip(part.items, types, strict=True)))
+        return pairs
 
     def _item_types(
         self, target: syntax.Array | syntax.Tuple, found: Type

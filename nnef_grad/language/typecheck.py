@@ -468,5 +468,12 @@ def identifiers(target: syntax.Expression) -> list[syntax.Identifier]:
     """The names that an assignment defines, in order."""
     if isinstance(target, syntax.Identifier):
         return [target]
-    assert isinstance(target, (syntax.Array, syntax.Tuple))
-    return [name for part in target.items for name in identifiers(part)]
+    found: list[syntax.Identifier] = []
+    pending: list[syntax.Expression] = [target]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, syntax.Identifier):
+            found.append(part)
+        elif isinstance(part, (syntax.Array, syntax.Tuple)):
+            pending += reversed(part.items)
+    return found

@@ -85,11 +85,17 @@ def dtype_of(leaf: Primitive | TensorType) -> str | None:
 
 def leaves(type_: Type) -> list[Primitive | TensorType]:
     """The primitive and tensor types that a type is composed of."""
-    while isinstance(type_, ArrayType):
-        type_ = type_.item
-    if isinstance(type_, TupleType):
-        return [leaf for item in type_.items for leaf in leaves(item)]
-    return [type_]
+    found: list[Primitive | TensorType] = []
+    pending = [type_]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, ArrayType):
+            pending.append(part.item)
+        elif isinstance(part, TupleType):
+            pending += reversed(part.items)
+        else:
+            found.append(part)
+    return found
 
 
 def substitute(type_: Type, dtype: str) -> Type:
