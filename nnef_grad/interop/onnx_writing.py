@@ -14,7 +14,7 @@ from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.graph.ir import Graph
 from nnef_grad.interop import onnx_operators as _operators  # noqa: F401
 from nnef_grad.interop.khronos import Data
-from nnef_grad.interop.onnx_nodes import OPSET, Nodes
+from nnef_grad.interop.onnx_nodes import OPSET, TYPES, Nodes
 from nnef_grad.interop.onnx_storage import store
 from nnef_grad.model import declared_variables
 from nnef_grad.storage.files import PathLike, refuse_existing, writing
@@ -51,7 +51,8 @@ def write(
     appearance = _with_gradients(in_file or InFile(), metadata)
     nodes = Nodes(lowered.graph, arrays, appearance)
     for name, value in (defaults or {}).items():
-        nodes.put(lowered.graph.tensors[name], value, f"the input '{name}'")
+        tensor = lowered.graph.tensors[name]
+        nodes.put(tensor, value, f"the input '{name}'", TYPES[tensor.dtype])
     store(
         _model_of(lowered.graph, nodes, metadata),
         nodes.arrays,

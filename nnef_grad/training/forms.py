@@ -30,10 +30,14 @@ from nnef_grad.storage.files import PathLike
 from nnef_grad.storage.output import ModelFormat, format_of, is_onnx
 from nnef_grad.storage.tensor_file import header_of, read_header
 from nnef_grad.targets import lower_beside
+from nnef_grad.targets.precision import cast_variables
 from nnef_grad.targets.tensors import DTYPES
 
 Form = Literal["variables", "inputs"]
 Array = Any
+
+# Targets that compute in single precision with data of half precision.
+_MIXING = ("nnef", "onnx")
 
 
 class Carried(NamedTuple):
@@ -162,7 +166,7 @@ def save_step(
 
 def _to_write(step: Step) -> Mapping[str, Array]:
     """The data of a step. What it leaves as it is shares the files of the model."""
-    data = in_single(step.data)
+    data = in_single(step.data, [np.float64])
     if step.stored is None:
         return data
     labels = {*step.graph.labels.values()} & {*step.model.labels.values()}
@@ -248,14 +252,21 @@ def as_step(
     inputs, outputs = lowered.graph.input_names, lowered.graph.output_names
     before = (*graph.input_names, *graph.output_names)
     names = dict(zip(before, (*inputs, *outputs), strict=True))
+    values = _values(plan, graph, labels, data, names)
+    made = lowered.graph
+    if target == "tract":
+        halves = {place for place, x in values.items() if x.dtype == np.float16}
+        made = cast_variables(made, halves) if halves else made
+    elif target not in _MIXING:
+        values = in_single(values, [np.float16])
     variables = (*plan.read, *(variable for variable, _ in plan.carried))
     changed = [plan.graph.names[variable] for variable in variables]
     return Step(
-        lowered.graph,
+        made,
         inputs,
         outputs,
         {names.get(old, old): names.get(new, new) for old, new in state.items()},
-        {**_values(plan, graph, labels, data, names), **lowered.data},
+        {**values, **lowered.data},
         {names.get(name, name): labels[name] for name in changed},
         model,
         objective,
@@ -275,6 +286,7 @@ def _values(
     the name of its input.
     """
     found: dict[str, Array] = {}
+    moving = {*plan.read, *(variable for variable, _ in plan.carried)}
     variables = zip(plan.graph.variables, labels.items(), strict=True)
     for variable, (name, label) in variables:
         is_input = variable in graph.inputs
@@ -285,13 +297,17 @@ def _values(
         if variable in plan.zeros:
             found[place] = np.zeros(variable.shape, np.float32)
         elif label in data:
-            found[place] = _fitting(variable, label, data[label])
+            value = _fitting(variable, label, data[label])
+            # A step moves them by less than half precision tells apart.
+            is_short = variable in moving and value.dtype == np.float16
+            found[place] = value.astype(np.float32) if is_short else value
     return found
 
 
 def typed(graph: Graph, data: Mapping[str, Any]) -> tuple[dict[str, Array], list[str]]:
     """Data of the types of the graph, and a warning if some have more digits than files
-    and most runtimes keep: double precision stays, for those that compute in it.
+    and most runtimes keep: double precision stays, for those that compute in it, and half
+    precision, in which files share the data of a model.
 
     Args:
         graph: the graph, in which labels are unique.
@@ -313,11 +329,11 @@ def typed(graph: Graph, data: Mapping[str, Any]) -> tuple[dict[str, Array], list
         if not np.can_cast(given.dtype, wanted, "same_kind"):
             what = f"variable '{label}' is a tensor<{tensor.dtype}>"
             raise UsageError(f"{what}, and its data are {given.dtype}")
-        found[label] = given.astype(wanted, copy=False)
-        if given.dtype == np.float64 and tensor.dtype == "scalar":
-            if not np.array_equal(found[label], given, equal_nan=True):
-                longer.append(f"'{label}'")
-            found[label] = given
+        single = given.astype(wanted, copy=False)
+        is_long = given.dtype == np.float64
+        if is_long and not np.array_equal(single, given, equal_nan=True):
+            longer.append(f"'{label}'")
+        found[label] = given if given.dtype in (np.float16, np.float64) else single
     what = f"files store in single precision the data of {', '.join(longer)}"
     return found, [what] if longer else []
 
