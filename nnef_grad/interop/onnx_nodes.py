@@ -129,20 +129,27 @@ class Nodes:
                     WRITERS[operation.name](self, operation)
 
     def _variable(self, operation: Operation) -> None:
+        """Numbers of half precision stay so in the file, and are cast as they are read."""
         (tensor,) = operation.outputs
         label = str(operation.attributes["label"])
-        self.put(tensor, self._data[label.lower()], f"'{label}'")
+        value = np.asarray(self._data[label.lower()])
+        is_half = (tensor.dtype, value.dtype) == ("scalar", np.float16)
+        dtype = np.float16 if is_half else TYPES[tensor.dtype]
+        self.put(tensor, value, f"'{label}'", dtype)
         self._enter(tensor)
+        if is_half:
+            name = self._names[tensor]
+            single = helper.np_dtype_to_tensor_dtype(np.dtype(np.float32))
+            self._names[tensor] = self.node("Cast", [name], f"{name}_single", to=single)
 
-    def put(self, tensor: Tensor, value: Any, title: str) -> None:
+    def put(self, tensor: Tensor, value: Array, title: str, dtype: Any) -> None:
         """Gives a variable its value, or an input one for runs that do not feed it."""
-        value = np.asarray(value)
         if value.shape != tensor.shape:
             given, own = list(value.shape), list(tensor.shape)
             message = f"the data of {title} have the shape {given}"
             raise UsageError(f"{message}, and not {own}")
         name, shape = self._outside.get(tensor, (self._names[tensor], tensor.shape))
-        made = value.astype(TYPES[tensor.dtype], copy=False)
+        made = value.astype(dtype, copy=False)
         self.arrays[name] = made.reshape(shape)
 
     def _constant(self, operation: Operation) -> None:

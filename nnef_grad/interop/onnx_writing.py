@@ -80,7 +80,7 @@ def write(
     """
     require_onnx()
     from nnef_grad.interop import onnx_operators as _operators  # noqa: F401
-    from nnef_grad.interop.onnx_nodes import Nodes
+    from nnef_grad.interop.onnx_nodes import TYPES, Nodes
     from nnef_grad.interop.onnx_storage import store
 
     place = Path(path)
@@ -92,7 +92,8 @@ def write(
     appearance = _with_gradients(in_file or InFile(), metadata)
     nodes = Nodes(lowered.graph, arrays, appearance)
     for name, value in (defaults or {}).items():
-        nodes.put(lowered.graph.tensors[name], value, f"the input '{name}'")
+        tensor = lowered.graph.tensors[name]
+        nodes.put(tensor, value, f"the input '{name}'", TYPES[tensor.dtype])
     store(nodes.model(lowered.graph, metadata), nodes.arrays, place, overwrite)
 
 

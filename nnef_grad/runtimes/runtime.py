@@ -85,10 +85,12 @@ def written(lowered: Lowered, data: Data) -> Iterator[Path]:
         yield path
 
 
-def in_single(data: Data) -> dict[str, Array]:
-    """Data with single precision in place of double."""
+def in_single(
+    data: Data, others: Sequence[Any] = (np.float16, np.float64)
+) -> dict[str, Array]:
+    """Data with single precision in place of some others."""
     return {
-        label: array.astype(np.float32) if array.dtype == np.float64 else array
+        label: array.astype(np.float32) if array.dtype in others else array
         for label, array in data.items()
     }
 

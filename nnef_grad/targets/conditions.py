@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from operator import index
 
-from nnef_grad.graph.extents import nominal, symbols_of
+from nnef_grad.graph.extents import has_symbols, nominal, symbols_of
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.loops import Way, loop_of
 from nnef_grad.ops.elementwise import LONG_RUN
@@ -158,6 +158,22 @@ def outer_product(op: Operation) -> bool:
     inner = _operand(op)[-1 - op.attributes["transposeA"]]
     is_long = nominal(_result(op)[-1]) >= LONG_RUN
     return inner == 1 and is_long and len(_result(op)) == 2
+
+
+# So many numbers apart, elements share few places in a cache.
+_APART = 256
+
+
+@Condition
+def crowded(op: Operation) -> bool:
+    """A product has as many rows as columns or more, and its rows crowd in a cache: some
+    kernels write many rows at once.
+    """
+    shape = _result(op)
+    if len(shape) != 2 or has_symbols(shape) or outer_product(op):
+        return False
+    rows, columns = shape
+    return rows >= columns and columns % _APART == 0
 
 
 @Condition

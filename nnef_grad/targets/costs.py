@@ -18,7 +18,7 @@ from nnef_grad.ops.costs import bytes_moved, multiply_adds
 from nnef_grad.ops.elementwise import outer_factors
 from nnef_grad.ops.traits import DATA, FED, PRODUCTS, RESHAPING
 from nnef_grad.ops.windows import windows_of
-from nnef_grad.targets.conditions import outer_product
+from nnef_grad.targets.conditions import crowded, outer_product
 
 
 class Speeds(NamedTuple):
@@ -39,8 +39,10 @@ class Speeds(NamedTuple):
         copies: elements that stay side by side. With a stride, elements or long runs of
             them take as long as a transposition, and short runs as a shuffle.
         arithmetic: element by element, and sums.
-        outer: an outer product over more than two axes.
+        outer: an outer product over more than two axes, for each element of its last one.
         column_by_row: a matrix that is the product of a column and a row.
+        crowded: a product whose rows crowd in a cache.
+        matrix: the time to begin with each pair of matrices that are multiplied.
         operation: the time to begin with it.
     """
 
@@ -59,18 +61,39 @@ class Speeds(NamedTuple):
     arithmetic: float
     outer: float
     column_by_row: float
+    crowded: float
+    matrix: float
     operation: float
 
 
-_ONNX = Speeds(6, 10, 4, 80, 12, 80, 1_600, 9, 200, 60, 450, 40, 20, 15, 15, 5_000)
+_ONNX = Speeds(
+    6, 10, 4, 80, 12, 80, 1_600, 9, 200, 60, 450, 40, 20, 15, 15, 40, 0, 5_000
+)
 _TRACT = Speeds(
-    14, 60, 16, 200, 32, 120, 3_100, 16, 80, 110, 430, 34, 30, 2_000, 400, 500
+    14,
+    60,
+    16,
+    200,
+    32,
+    120,
+    3_100,
+    16,
+    80,
+    110,
+    430,
+    34,
+    30,
+    2_000,
+    400,
+    500,
+    1_000,
+    500,
 )
 
 # By the name of a runtime. nnef.Session is not looked at: it has no kernels for speed.
 SPEEDS: dict[str, Speeds] = {
     "interpreter": Speeds(
-        24, 24, 15, 400, 15, 26, 700, 19, 580, 100, 100, 70, 10, 460, 2, 20_000
+        24, 24, 15, 400, 15, 26, 700, 19, 580, 100, 100, 70, 10, 460, 2, 70, 0, 20_000
     ),
     "tract": _TRACT,
     "tract-standard": _TRACT,
@@ -121,7 +144,11 @@ def work(operations: Sequence[Operation], runtime: str) -> dict[str, float]:
         if op.name in FED or op.outputs[0] in done:
             continue
         total["operation"] += 1.0
-        total[_kind_of_memory(op)] += nominal(bytes_moved(op)) / 1000
+        kind, moved = _kind_of_memory(op), nominal(bytes_moved(op)) / 1000
+        run = nominal(op.outputs[0].shape[-1]) if kind == "outer" else 1
+        total[kind] += moved / run
+        if op.name == "matmul":
+            total["matrix"] += nominal(prod(op.outputs[0].shape[:-2]))
         if op.name in PRODUCTS:
             slowness = _slowness(op) if runtime in COLLECTING else 1.0
             if op.name == "deconv" and runtime in SPREADING:
@@ -147,6 +174,8 @@ def _kind_of_memory(op: Operation) -> str:
         return "shuffle" if _takes_short_runs(op) else "transposition"
     if op.name == "matmul" and outer_product(op):
         return "column_by_row"
+    if op.name == "matmul" and crowded(op):
+        return "crowded"
     return _MEMORY.get(op.name, "outer" if outer_factors(op) else "arithmetic")
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial, reduce
+from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
@@ -13,9 +14,11 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.ops.parts import section
 from nnef_grad.ops.shape import reshaped, transposed
 from nnef_grad.targets.conditions import (
     Condition,
+    crowded,
     inner_product,
     outer_product,
     set_to,
@@ -96,6 +99,29 @@ def column_times_row(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     shapes = zip(op.inputs, ((m, 1), (1, n)), ("column", "row"), strict=True)
     column, row = (reshaped(emit, x, shape, name) for x, shape, name in shapes)
     return [emit("mul", column, row)]
+
+
+# ---- Many rows ----
+
+# A product of more blocks takes too many operations.
+_MOST_BLOCKS = 16
+
+
+@form("matmul", crowded & Condition(lambda op: len(_blocks(op)) <= _MOST_BLOCKS))
+def product_for_each_block(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """Blocks of rows, which have more columns than rows."""
+    (x, y), axis = op.inputs, int(op.attributes["transposeA"])
+    each = [
+        emit("matmul", section(emit, x, {axis: ends}), y, **op.settings, hint="block")
+        for ends in _blocks(op)
+    ]
+    return [emit("concat", each, axis=0)]
+
+
+def _blocks(op: Operation) -> list[tuple[int, int]]:
+    """Where the rows of each block begin and end."""
+    rows, columns = op.outputs[0].shape
+    return [*pairwise([*range(0, rows, columns // 2), rows])]
 
 
 # ---- Sums of products ----

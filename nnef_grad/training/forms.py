@@ -34,6 +34,9 @@ from nnef_grad.targets.tensors import DTYPES
 Form = Literal["variables", "inputs"]
 Array = Any
 
+# Targets that compute in single precision with data of half precision.
+_MIXING = ("nnef", "onnx")
+
 
 class Carried(NamedTuple):
     """A variable of a step, and its value after it."""
@@ -165,7 +168,7 @@ def _to_write(step: Step) -> tuple[Graph, Mapping[str, Array]]:
     """The graph of a step and its data. What it leaves as it is shares the files of the
     model, which have it in single precision, or as the graph for tract reads it.
     """
-    graph, data = step.graph, in_single(step.data)
+    graph, data = step.graph, in_single(step.data, [np.float64])
     if step.stored is None:
         return graph, data
     stored: Any = step.stored
@@ -266,12 +269,15 @@ def as_step(
     inputs, outputs = lowered.graph.input_names, lowered.graph.output_names
     before = (*graph.input_names, *graph.output_names)
     names = dict(zip(before, (*inputs, *outputs), strict=True))
+    values = _values(plan, graph, labels, data, names)
+    if target not in _MIXING:
+        values = in_single(values, [np.float16])
     return Step(
         lowered.graph,
         inputs,
         outputs,
         {names.get(old, old): names.get(new, new) for old, new in state.items()},
-        {**_values(plan, graph, labels, data, names), **lowered.data},
+        {**values, **lowered.data},
         {names.get(name, name): label for name, label in changed.items()},
         model,
         objective,
@@ -292,6 +298,7 @@ def _values(
     the name of its input.
     """
     found: dict[str, Array] = {}
+    moving = {*plan.read, *(variable for variable, _ in plan.carried)}
     variables = zip(plan.graph.variables, labels.items(), strict=True)
     for variable, (name, label) in variables:
         is_input = variable in graph.inputs
@@ -302,13 +309,17 @@ def _values(
         if variable in plan.zeros:
             found[place] = np.zeros(variable.shape, np.float32)
         elif label in data:
-            found[place] = data[label]
+            value = data[label]
+            # A step moves them by less than half precision tells apart.
+            is_short = variable in moving and value.dtype == np.float16
+            found[place] = value.astype(np.float32) if is_short else value
     return found
 
 
 def typed(graph: Graph, data: Mapping[str, Any]) -> tuple[dict[str, Array], list[str]]:
     """Data of the types of the graph, and a warning if some have more digits than files
-    and most runtimes keep: double precision stays, for those that compute in it.
+    and most runtimes keep: double precision stays, for those that compute in it, and half
+    precision, in which files share the data of a model.
 
     Args:
         graph: the graph, in which labels are unique.
@@ -333,11 +344,11 @@ def typed(graph: Graph, data: Mapping[str, Any]) -> tuple[dict[str, Array], list
         if given.shape != tensor.shape:
             what = f"variable '{label}' of shape {list(tensor.shape)}"
             raise UsageError(f"{what} is given data of shape {list(given.shape)}")
-        found[label] = given.astype(wanted, copy=False)
-        if given.dtype == np.float64 and tensor.dtype == "scalar":
-            if not np.array_equal(found[label], given, equal_nan=True):
-                longer.append(f"'{label}'")
-            found[label] = given
+        single = given.astype(wanted, copy=False)
+        is_long = given.dtype == np.float64
+        if is_long and not np.array_equal(single, given, equal_nan=True):
+            longer.append(f"'{label}'")
+        found[label] = given if given.dtype in (np.float16, np.float64) else single
     what = f"files store in single precision the data of {', '.join(longer)}"
     return found, [what] if longer else []
 

@@ -10,6 +10,8 @@ from glob import escape
 from sys import float_info
 from typing import Any
 
+import numpy as np
+
 from nnef_grad.autodiff.differentiate import differentiate
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.collector import collector_paused
@@ -19,6 +21,7 @@ from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.stops import without_stops
 from nnef_grad.ops.opset import OpSet
+from nnef_grad.runtimes import in_single
 from nnef_grad.storage.data import VariableData
 from nnef_grad.training.adapters import Adapters, with_adapters
 from nnef_grad.training.batch_statistics import (
@@ -157,7 +160,7 @@ def training_step(
         freeze=freeze,
         learning_rate=rate,
         groups=groups or {},
-        data=values,
+        data=in_single(values, [np.float16]),
         running=statistics,
     )
     rates = {LEARNING_RATE: choice.needs_learning_rate, LOSS_SCALE: loss_scale}

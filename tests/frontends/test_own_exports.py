@@ -86,11 +86,21 @@ def test_one_document_for_every_batch(name: str, tmp_path: Path) -> None:
         assert verdict.word == "ok", f"batch {batch}: {verdict.detail}"
 
 
-@pytest.mark.parametrize("name", ["bert"])
+# Modules of batches and lengths, of any size.
+LONG = (
+    "bert", "roberta", "electra", "albert", "llama", "qwen2", "qwen3", "mistral", "gemma",
+    "gemma2", "encoder", "encoder_norm_first", "encoder_of_two", "llama_block", "embedding",
+    "layer_norm", "mlp_rank_3", "rms_norm", "conformer", "lstm_both_directions",
+    "lstm_with_head",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LONG)
 def test_one_document_for_every_batch_and_length(name: str, tmp_path: Path) -> None:
     """In tract, next to torch in double precision."""
     needs("tract")
-    pytest.importorskip("transformers", reason="install the extra 'models'")
+    if MODULES[name] in LANGUAGE:
+        pytest.importorskip("transformers", reason="install the extra 'models'")
     sizes = (1, 1), (2, 7), (3, 10)
     for own in export_open(MODULES[name], tmp_path, "BS", sizes):
         folder = tmp_path / "backward"
@@ -104,7 +114,7 @@ def test_one_document_for_every_batch_and_length(name: str, tmp_path: Path) -> N
             )
         }
         (outcome,) = run("tract", [Stored(folder, inputs)])
-        assert len(own.gradients) > 20
+        assert own.gradients
         verdict = compare(outcome, own.gradients, TOLERANCE)
         assert verdict.word == "ok", f"{inputs['x0'].shape}: {verdict.detail}"
 

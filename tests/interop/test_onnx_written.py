@@ -80,6 +80,32 @@ def test_loops_are_scans(tmp_path: Path) -> None:
     assert kinds.count("Scan") == 2
 
 
+def test_half_precision_stays_in_the_file(
+    backward: nnef_grad.Backward, tmp_path: Path
+) -> None:
+    """The results are those of the same numbers in single precision, and the file is read
+    again as it is.
+    """
+    halves = {label: x.astype(np.float16) for label, x in DATA.items()}
+    widened = {label: x.astype(np.float32) for label, x in halves.items()}
+    interop.to_onnx(backward, tmp_path / "half.onnx", halves)
+    interop.to_onnx(backward, tmp_path / "single.onnx", widened)
+    model = onnx.load(tmp_path / "half.onnx")
+    onnx.checker.check_model(model, full_check=True)
+    kinds = {x.name: x.data_type for x in model.graph.initializer}
+    assert kinds["w"] == kinds["b"] == onnx.TensorProto.FLOAT16
+    random = np.random.default_rng(3)
+    fed = {
+        "x": random.standard_normal((5, 3)).astype(np.float32),
+        "grad_y": random.standard_normal((5, 4)).astype(np.float32),
+    }
+    found, wanted = (run(tmp_path / f"{n}.onnx", fed) for n in ("half", "single"))
+    for name, value in wanted.items():
+        np.testing.assert_array_equal(found[name], value, name)
+    read = interop.from_onnx(tmp_path / "half.onnx").data["w"]
+    np.testing.assert_array_equal(read, halves["w"])
+
+
 def test_data_beside_the_file(
     backward: nnef_grad.Backward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

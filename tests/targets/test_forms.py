@@ -157,6 +157,22 @@ COLUMNS = {
     for filters in (1, 5)
 }
 
+# Products with many rows and columns, whichever operand is transposed.
+TALL = {
+    f"tall {rows} {a} {b}": document(
+        f"x = external(shape = {[3, rows] if a else [rows, 3]});"
+        f"w = variable(shape = {[256, 3] if b else [3, 256]}, label = 'w');"
+        f"p = matmul(x, w, transposeA = {str(a).lower()}, transposeB = {str(b).lower()}); y = mul(p, p);"
+    )
+    for rows, a, b in (
+        (256, False, False),
+        (300, False, True),
+        (257, True, False),
+        (520, True, True),
+        (512, False, False),
+    )
+}
+
 ALL_FORMS = [(name, form) for name, found in FORMS.items() for form in found]
 IDS = [form.build.__name__ for _, form in ALL_FORMS]
 
@@ -203,7 +219,7 @@ def test_each_form(name: str, form: Form) -> None:
     of strides, and one to three axes.
     """
     tried = set()
-    for setting, text in {**TEXTS, **PRODUCTS, **OUTER, **COLUMNS}.items():
+    for setting, text in {**TEXTS, **PRODUCTS, **OUTER, **COLUMNS, **TALL}.items():
         backward = nnef_grad.differentiate(nnef_grad.loads(text))
         graph = forced(backward.graph, name, form)
         if graph is not backward.graph:
@@ -329,8 +345,8 @@ def test_each_runtime_has_the_form_that_it_is_fast_at() -> None:
 
 # A fully connected layer, for a batch.
 CONNECTED = """\
-x = external(shape = [{0}, 512]);
-w = variable(shape = [1000, 512], label = 'w');
+x = external(shape = [{0}, 500]);
+w = variable(shape = [1000, 500], label = 'w');
 y = linear(x, w, 0.0);"""
 
 
@@ -364,6 +380,50 @@ def test_a_column_times_a_row_is_exact() -> None:
         expected = nnef_grad.evaluate(graph, *feeds)["y"]
         found = nnef_grad.evaluate(forced(graph, "matmul", form), *feeds)["y"]
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("target", "rows", "columns", "products"),
+    [
+        ("tract", 512, 512, 2),
+        ("tract", 1024, 256, 8),
+        ("tract", 256, 1024, 1),
+        ("tract", 512, 500, 1),
+        ("tract", 9000, 256, 1),
+        ("onnx", 512, 512, 1),
+    ],
+)
+def test_many_rows_are_multiplied_by_blocks(
+    target: str, rows: int, columns: int, products: int
+) -> None:
+    """Where a product with more rows than columns takes longer."""
+    text = document(
+        f"x = external(shape = [{rows}, 4]);"
+        f"w = variable(shape = [{columns}, 4], label = 'w');"
+        "y = matmul(x, w, transposeB = true);"
+    )
+    lowered = nnef_grad.lower(nnef_grad.loads(text), target).graph
+    assert sum(op.name == "matmul" for op in lowered.operations) == products
+
+
+def test_small_matrices_take_their_time_to_begin() -> None:
+    """The gradient of a small depthwise filter has none in tract."""
+    text = Setting(1, 64, 64, 64, extent=10, padding=(1, 1)).text("conv", 2)
+    assert lowered_names(text, "tract", wrt=["w"])["matmul"] == 0
+
+
+def test_outer_products_have_long_runs() -> None:
+    """A last axis of one element is a run of one."""
+    text = document(
+        "x = external(shape = [1, 52, 1, 1]);"
+        "w = variable(shape = [208, 52, 1, 1], label = 'w');"
+        "y = conv(x, w, 0.0);"
+    )
+    backward = nnef_grad.differentiate(nnef_grad.loads(text), wrt=["w"]).graph
+    for target, extent in (("tract", 52), ("onnx", 1)):
+        made = nnef_grad.lower(backward, target).graph.operations
+        (product,) = (op for op in made if op.name == "mul")
+        assert product.outputs[0].shape[-1] == extent
 
 
 def test_the_speeds_decide(monkeypatch: pytest.MonkeyPatch) -> None:

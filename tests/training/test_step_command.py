@@ -282,3 +282,58 @@ PROGRAM = "from nnef_grad.__main__ import make_step; make_step()"
 def test_the_console_script_is_declared() -> None:
     text = (Path(nnef_grad.__file__).parents[1] / "pyproject.toml").read_text("utf-8")
     assert 'nnef-grad-step = "nnef_grad.__main__:make_step"' in text
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"), [("nnef", "f2"), ("tract", "f2"), ("portable", "f4")]
+)
+def test_what_is_frozen_stays_in_half_precision(target: str, wanted: str) -> None:
+    """In the files of the model; what is trained is in single precision."""
+    data = {k: v.astype("f2") for k, v in random_data(nnef_grad.loads(MODEL)).items()}
+    nnef_grad.save(nnef_grad.loads(MODEL), "half", data=data)
+    widened = {label: x.astype("f4") for label, x in data.items()}
+    nnef_grad.save(nnef_grad.loads(MODEL), "single", data=widened)
+    options = ("--loss", "softmax_cross_entropy", "--optimizer", "sgd")
+    options += ("--train", "layer2/*", "--target", target, "-q")
+    for model in ("half", "single"):
+        result = run(model, "-o", f"{model}_step/", *options)
+        assert result.exit_code == 0, result.stderr
+    frozen = Path("half_step/layer1/weight.dat")
+    assert frozen.samefile("half/layer1/weight.dat") == (wanted == "f2")
+    losses = []
+    for folder in ("half_step", "single_step"):
+        graph, stored = nnef_grad.load(folder), nnef_grad.load_data(folder)
+        kinds = {label: stored[label].dtype for label in stored}
+        assert kinds["layer1/weight"] == ("f4" if folder == "single_step" else wanted)
+        assert {kinds[n] for n in kinds if "layer1" not in n} == {np.dtype("f4")}
+        random = np.random.default_rng(0)
+        inputs = {
+            name: stored[name]
+            if name in stored
+            else random.standard_normal(x.shape).astype("f4")
+            for name, x in zip(graph.input_names, graph.inputs, strict=True)
+        }
+        losses.append(nnef_grad.evaluate(graph, inputs, stored))
+    for name, value in losses[1].items():
+        np.testing.assert_array_equal(losses[0][name], value)
+
+
+def test_a_step_in_half_precision_runs_in_every_runtime() -> None:
+    from nnef_grad.training import run as train
+
+    graph = nnef_grad.loads(MODEL)
+    data = {k: v.astype("f2") for k, v in random_data(graph).items()}
+    random = np.random.default_rng(0)
+    batch = [random.random((4, 3)), np.eye(3)[[0, 2, 1, 1]]]
+    settings = {"loss": "softmax_cross_entropy", "optimizer": "sgd"}
+    settings["train"] = "layer2/*"
+    found = {}
+    for target in ("nnef", "tract", "onnx", "portable"):
+        step = nnef_grad.training_step(graph, data=data, target=target, **settings)
+        for runtime in ("numpy", "tract", "onnxruntime", "khronos"):
+            losses = [*train(step, [batch] * 3, runtime=runtime, learning_rate=0.1)]
+            found[target, runtime] = losses
+    wanted = found["nnef", "numpy"]
+    assert wanted[2] < wanted[0]
+    for pair, losses in found.items():
+        np.testing.assert_allclose(losses, wanted, rtol=1e-5, err_msg=str(pair))

@@ -81,4 +81,4 @@ def _is_other(
     if uses and _MEASURED.issuperset(uses):
         return True
     array = value(initializer)
-    return array.size > 0 and bool(np.min(array) < _MASKED)
+    return array.size > 0 and float(np.min(array)) < _MASKED
