@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.checks import document, lacking
+from support.checks import document
+from support.lowered import lacking
 from support.rereading import reread
 from support.runtimes import Stored, compare, needs, run
 from support.runtimes.cases import Case
