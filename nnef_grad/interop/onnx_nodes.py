@@ -132,7 +132,7 @@ class Nodes:
         (tensor,) = operation.outputs
         label = str(operation.attributes["label"])
         value = np.asarray(self._data[label.lower()])
-        is_half = (tensor.dtype, value.dtype) == ("scalar", np.float16)
+        is_half = tensor.dtype == "scalar" and value.dtype == np.float16
         dtype = np.float16 if is_half else TYPES[tensor.dtype]
         self.put(tensor, value, f"'{label}'", dtype)
         self._enter(tensor)
