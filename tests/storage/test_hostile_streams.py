@@ -150,7 +150,7 @@ def test_what_appears_meanwhile_is_not_replaced(
     """The other writer is done when ours has written its draft."""
     graph = nnef_grad.loads(MODEL)
     data = None if out == "out.nnef" else DATA
-    step = "commit_folder" if out == "out" else "commit"
+    step = "commit_folder" if out == "out" else "_commit"
     original = getattr(storage_files, step)
     other = nnef_grad.loads(MODEL.replace("graph net", "graph other"))
 

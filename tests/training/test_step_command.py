@@ -294,10 +294,11 @@ def test_what_is_frozen_stays_in_half_precision(target: str, wanted: str) -> Non
     nnef_grad.save(nnef_grad.loads(MODEL), "half", data=data)
     widened = {label: x.astype("f4") for label, x in data.items()}
     nnef_grad.save(nnef_grad.loads(MODEL), "single", data=widened)
-    options = ["--loss", "softmax_cross_entropy", "--optimizer", "sgd"]
-    options += ["--train", "layer2/*", "--target", target, "-q"]
+    options = shlex.split(
+        "--loss softmax_cross_entropy --optimizer sgd --train 'layer2/*' -q"
+    )
     for model in ("half", "single"):
-        result = run(model, "-o", f"{model}_step/", *options)
+        result = run(model, "-o", f"{model}_step/", *options, "--target", target)
         assert result.exit_code == 0, result.stderr
     frozen = Path("half_step/layer1/weight.dat")
     assert frozen.samefile("half/layer1/weight.dat") == (wanted == "f2")
@@ -326,7 +327,7 @@ def test_a_step_in_half_precision_runs_in_every_runtime() -> None:
     data = {k: v.astype("f2") for k, v in random_data(graph).items()}
     random = np.random.default_rng(0)
     batch = [random.random((4, 3)), np.eye(3)[[0, 2, 1, 1]]]
-    settings: dict[str, Any] = {"loss": "softmax_cross_entropy", "optimizer": "sgd"}
+    settings: Any = {"loss": "softmax_cross_entropy", "optimizer": "sgd"}
     settings["train"] = "layer2/*"
     found = {}
     for target in ("nnef", "tract", "onnx", "portable"):
