@@ -70,25 +70,9 @@ _ONNX = Speeds(
     6, 10, 4, 80, 12, 80, 1_600, 9, 200, 60, 450, 40, 20, 15, 15, 40, 0, 5_000
 )
 _TRACT = Speeds(
-    14,
-    60,
-    16,
-    200,
-    32,
-    120,
-    3_100,
-    16,
-    80,
-    110,
-    430,
-    34,
-    30,
-    2_000,
-    400,
+    14, 60, 16, 200, 32, 120, 3_100, 16, 80, 110, 430, 34, 30, 2_000, 400, 500, 1_000,
     500,
-    1_000,
-    500,
-)
+)  # fmt: skip
 
 # By the name of a runtime. nnef.Session is not looked at: it has no kernels for speed.
 SPEEDS: dict[str, Speeds] = {
