@@ -90,7 +90,9 @@ def in_single(
 ) -> dict[str, Array]:
     """Data with single precision in place of some others."""
     return {
-        label: array.astype(np.float32) if array.dtype in others else array
+        label: np.asarray(array, np.float32)
+        if np.asarray(array).dtype in others
+        else array
         for label, array in data.items()
     }
 
