@@ -81,7 +81,7 @@ def with_updates_last(graph: Graph) -> Graph | None:
 
 
 def results_of(graph: Graph) -> tuple[Tensor, ...]:
-    """What a graph returns, and the new values of its variables."""
+    """The outputs of a graph, and the new values of its variables."""
     updates = [op for op in graph.operations if op.name == UPDATE]
     return (*graph.outputs, *(tensor for op in updates for tensor in op.inputs))
 
@@ -254,8 +254,8 @@ class Lifetimes:
         return ends
 
     def _checkpoints(self, segments: int) -> set[Tensor]:
-        """What crosses the narrowest places between some segments of the same size of
-        what is computed before the turn.
+        """The tensors alive at the narrowest places between segments of the same size,
+        of all that is computed before the turn.
         """
         made, crossing = list[int](), list[set[Tensor]]()
         alive = set[Tensor]()
@@ -408,14 +408,14 @@ class Schedule:
         return float(self._price(memory) / freed)
 
     def _price(self, memory: Tensor) -> float:
-        """What computing a memory again costs, with what else is not there."""
+        """The cost of computing a memory again, and of what it is made of that is absent."""
         maker = self._memory.makers[memory]
         absent = (m for m in self._memory.read[maker] if m not in self._present)
         return self._memory.costs[maker] + sum(self._prices.get(m, 0.0) for m in absent)
 
 
 def work_of(graph: Graph) -> float:
-    """What all operations of a graph cost."""
+    """The cost of all operations of a graph."""
     return sum(map(_cost, graph.operations))
 
 

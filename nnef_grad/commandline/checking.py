@@ -1,5 +1,5 @@
-"""What the command lines say of gradients besides writing them: how they compare with
-central differences, what they cost, and the page of a report.
+"""Checks, costs and reports: what the command lines say of gradients besides writing
+them.
 """
 
 from __future__ import annotations
