@@ -18,7 +18,7 @@ from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
 from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.names import NameSupply
+from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.graph.passes import put_inputs_first, verify
 from nnef_grad.language.library import standard
 from nnef_grad.model import as_stored, declared_variables, save, save_several
@@ -357,9 +357,12 @@ def in_inputs(step: Step) -> Step:
     """The step with its state in inputs: itself, or one that does the same for a runtime
     that keeps no variables.
     """
-    if all(op.name != "update" for op in step.graph.operations):
+    updates = [op for op in step.graph.operations if op.name == "update"]
+    if not updates:
         return step
-    graph, state = _with_inputs(replace(step.graph, notes=()), step.labels)
+    updated = (step.graph.names[op.inputs[0]] for op in updates)
+    graph = replace(step.graph, notes=())
+    graph, state = _with_inputs(graph, dict.fromkeys([*step.labels, *updated]))
     names = {label: name for name, label in step.labels.items()}
     return replace(
         step,
@@ -373,20 +376,24 @@ def in_inputs(step: Step) -> Step:
 
 def _with_inputs(graph: Graph, changed: Iterable[str]) -> tuple[Graph, dict[str, str]]:
     """A graph with variables that steps change as inputs, and the new values that it gives
-    them as outputs, between the loss and what it reports besides.
+    them as outputs, between the loss and what it reports besides. What reads the result of
+    such an update reads the new value; updates of other variables stay.
     """
-    names, known = graph.names, graph.tensors
-    updates = [op for op in graph.operations if op.name == "update"]
-    carried = {op.inputs[0]: op.inputs[1] for op in updates}
-    results = {op.outputs[0] for op in updates}
-    read = [known[name] for name in changed if known[name] not in carried]
-    fed = dict.fromkeys([*read, *carried])
+    names = graph.names
+    variables = {graph.tensors[name]: None for name in changed}
+    carried, values = dict[Tensor, Any](), dict[Tensor, Any]()
+    others: list[Operation] = []
+    for op in (substitute(op, values) for op in graph.operations):
+        if op.name == "update" and op.inputs[0] in variables:
+            carried[op.inputs[0]] = values[op.outputs[0]] = op.inputs[1]
+        else:
+            others.append(op)
+    fed = dict.fromkeys([*(x for x in variables if x not in carried), *carried])
     operations = tuple(
         _as_input(op) if op.name == "variable" and op.outputs[0] in fed else op
-        for op in graph.operations
-        if op.name != "update"
+        for op in others
     )
-    reports = [t for t in graph.outputs if t not in results]
+    reports = [t for t in graph.outputs if t not in values]
     outputs = (*reports[:1], *carried.values(), *reports[1:])
     inputs = (*graph.inputs, *fed)
     graph = replace(graph, inputs=inputs, outputs=outputs, operations=operations)
