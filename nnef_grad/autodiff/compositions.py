@@ -93,10 +93,8 @@ def jacobian(
         rules=rules,
     )
     there = () if first.seeds else first.graph.operations
-    emit, rows = (
-        emitter_after(first.graph, rules, there),
-        {t: t for t in first.graph.outputs},
-    )
+    emit = emitter_after(first.graph, rules, there)
+    rows = {t: t for t in first.graph.outputs}
     for name in first.seeds.values():
         seed = first.graph.tensors[name]
         rows = batch(emit, first.graph, seed, _identity(emit, seed))
