@@ -1,8 +1,8 @@
 """Measures, and prints the comparisons.
 
 `make bench` measures everything, and writes bench/results.json, docs/speed.md and its
-figures. With `--write`, a part of it replaces what was measured of that part before; without,
-it prints:
+figures. With `--write`, a part of it replaces what was measured of these networks before;
+without, it prints:
 
     python -m bench --only onnx --models 'resnet|vgg' --batch 1 --runs 5
 """
@@ -37,9 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.page:
         publish(report.read(RESULTS))
         return
-    found = run(options.only, settings_of(options))
+    settings = settings_of(options)
+    found = run(options.only, settings)
     if options.write:
-        report.save(report.read(RESULTS).updated(found), RESULTS)
+        report.save(report.read(RESULTS).updated(found, settings), RESULTS)
         publish(report.read(RESULTS))
 
 

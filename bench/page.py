@@ -71,9 +71,6 @@ eager mode, `torch.compile` the same compiled. Each program has its own process,
 turns. The weights are random. The networks are in evaluation mode, so normalizations use stored
 statistics; the language models have four layers and 64 tokens. The gradients are compared first.
 
-In these figures, OpenVINO ran the files for ONNX Runtime. `runtime="openvino"` writes maximum
-pools in another form: ResNet, ShuffleNet, DenseNet and U-Net then take less than half the time.
-
 For a convolutional network with batch 8, ONNX Runtime's forward pass takes 0.3 to 0.6 of
 PyTorch's time, and its gradients 1.5 to 2.2 (on an Intel processor with AVX-512). PyTorch has
 kernels for the gradients of convolutions. ONNX has no such operators: there, the gradients are

@@ -54,11 +54,16 @@ class Report:
     rows: list[Row]
     skipped: list[Skipped]
 
-    def updated(self, newer: Report) -> Report:
-        """This, with the parts of another run in place of its own."""
+    def updated(self, newer: Report, settings: Settings) -> Report:
+        """This, with what another run measured in place of the same networks."""
+
+        def is_kept(row: Row) -> bool:
+            again = settings.wants(row.net) and row.batch in settings.batches
+            return row.part not in newer.parts or not again
+
         return Report(
             {**self.parts, **newer.parts},
-            [row for row in self.rows if row.part not in newer.parts] + newer.rows,
+            [*filter(is_kept, self.rows), *newer.rows],
             [s for s in self.skipped if s.part not in newer.parts] + newer.skipped,
         )
 

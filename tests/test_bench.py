@@ -182,12 +182,14 @@ def report_of(rows: list[Row]) -> Report:
     return Report({"khronos": how, "real": how}, rows, [skipped])
 
 
-def test_a_part_that_is_measured_again_replaces_what_it_was() -> None:
+def test_what_is_measured_again_replaces_what_it_was() -> None:
     first, other = report_of([row()]), row(part="tract")
     again = Report({"tract": first.parts["real"]}, [other], [])
-    both = first.updated(again)
+    both = first.updated(again, Settings())
     assert (both.rows, both.skipped) == ([row(), other], first.skipped)
-    assert both.updated(report_of([])).rows == [other]
+    assert both.updated(report_of([]), Settings()).rows == [other]
+    for some in (Settings(models="^another$"), Settings(batches=(row().batch + 1,))):
+        assert both.updated(report_of([]), some).rows == [row(), other]
 
 
 def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:

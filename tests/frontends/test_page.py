@@ -95,6 +95,7 @@ def standard() -> Iterator[str]:
 
 def own() -> Iterator[str]:
     yield "## Operations of tract's registries\n"
+    yield "Bodies are in [`tract.nnef`](../nnef_grad/frontends/tract/tract.nnef).\n"
     yield "| operation | is read as |\n|---|---|"
     for name, fragment in tract_library().items():
         yield f"| `{name}({', '.join(p.name for p in fragment.parameters)})` | {_how(name)} |"
@@ -104,7 +105,7 @@ def own() -> Iterator[str]:
 def _how(name: str) -> str:
     function = EXPANSIONS.get(name)
     if function is None:
-        return "its body in [`tract.nnef`](../nnef_grad/frontends/tract/tract.nnef)"
+        return "its body"
     lines = " ".join((function.__doc__ or "").split())
     return lines.rstrip(".")
 
