@@ -30,6 +30,7 @@ from nnef_grad.autodiff.loops import linearized
 from nnef_grad.autodiff.naming import GradientNames
 from nnef_grad.autodiff.recompute import within
 from nnef_grad.autodiff.rules import Derivation, Rules
+from nnef_grad.autodiff.shared_parts import CONCAT, of_shared_parts
 from nnef_grad.autodiff.traces import Traces
 from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import (
@@ -193,8 +194,9 @@ class _Sweep:
             raise NoDerivativeError.collect(missing)
         seeds = {output: self._seed(output, ones) for output in self.outputs}
         self.gradients.update(seeds)
+        alike = self._of_shared_parts()
         for operation, derivation in reversed(way):
-            self._visit(operation, derivation)
+            self._visit(operation, alike.get(operation, operation), derivation)
         return self._finish({} if ones else seeds, with_outputs)
 
     def _seed(self, output: Tensor, ones: bool) -> Tensor:
@@ -206,15 +208,27 @@ class _Sweep:
             )
         return self.emit.emit_named(name, "external", shape=output.shape)
 
-    def _visit(self, operation: Operation, derivation: Derivation) -> None:
-        """Adds the gradients of the operands, if a result has received one."""
+    def _of_shared_parts(self) -> dict[Operation, Operation]:
+        """What stands for concatenations, unless the user has a rule for them."""
+        if self.rules.is_own(CONCAT):
+            return {}
+        operations = (operation for operation, _ in self.activity.operations)
+        named = {*self.wrt, *self.stopped}
+        return of_shared_parts(operations, self.activity.tensors, named)
+
+    def _visit(
+        self, operation: Operation, alike: Operation, derivation: Derivation
+    ) -> None:
+        """Adds the gradients of the operands of an operation, or of another one that
+        stands for it, if a result has received one.
+        """
         received = map_tensors(self._received, operation.results)
         if not tensors(received):
             return
         self.emit.origin = operation
         self.emit.naming = partial(_step_name, self.emit, operation)
         with located(operation.span), number_needed_by(operation):
-            found = self._pulled_back(operation, derivation, received)
+            found = self._pulled_back(alike, derivation, received)
         for operand, gradient in found:
             if operand in self.activity.tensors:
                 self._accumulate(operand, gradient, operation)

@@ -48,6 +48,7 @@ from nnef_grad.targets import (  # noqa: F401
 )
 from nnef_grad.targets import fusion_workarounds as workarounds
 from nnef_grad.targets.cleanup import copy_outputs, remove_copies, rename_misread
+from nnef_grad.targets.divided import hold_divided
 from nnef_grad.targets.elementwise import share_probabilities
 from nnef_grad.targets.facts import (
     ALL,
@@ -184,6 +185,7 @@ _LAST = (
     _Pass(ALL, {"transpose", *RESHAPING}, partial(without_detours, joins=True)),
     _Pass("onnx converter", DATA, copy_outputs),
     _Pass("tract", {"variable"}, split_large_variables),
+    _Pass("tract", {"slice"}, hold_divided),
     _Pass("tract", {"slice"}, workarounds.hold_steps),
     _Pass("tract", {"tile"}, workarounds.join_repeats),
     _Pass("tract", {"sub"}, workarounds.add_opposites),
