@@ -190,14 +190,10 @@ def save(
     if output.format_of(path) is ModelFormat.TEXT:
         _save_text(graph, path, data, overwrite)
         return
-    quantization = (
-        print_quantization(graph.quantization) if graph.quantization else None
-    )
     declared = declared_variables(graph)
     if everything and data is not None:
         declared += undeclared(declared, _first(data))
-    texts = _text(graph), quantization
-    parts = _parts(path, texts, declared, data, partial)
+    parts = _parts(path, _texts(graph), declared, data, partial)
     output.write_stored(path, parts, overwrite=overwrite)
 
 
@@ -241,8 +237,7 @@ def save_several(
     for folder, (graph, data) in models.items():
         declared = declared_variables(graph)
         declared += undeclared(declared, _first(data))
-        texts = _text(graph), None
-        for steps, part in _parts(path, texts, declared, data).items():
+        for steps, part in _parts(path, _texts(graph), declared, data).items():
             place = (*filter(None, [folder]), *steps)
             if place in parts:
                 message = f"'{'/'.join(place)}' would be two files"
@@ -272,6 +267,12 @@ def _parts(
     if data is not None:
         parts |= parts_of(declared, data, Path(path).parent, partial)
     return parts
+
+
+def _texts(graph: Graph) -> tuple[str, str | None]:
+    """The text of a graph, and that of its quantization info, if it has any."""
+    entries = graph.quantization
+    return _text(graph), print_quantization(entries) if entries else None
 
 
 def _save_text(
@@ -314,8 +315,18 @@ def as_stored(graph: Graph, stored: Data) -> tuple[Graph, Data]:
     from nnef_grad.targets.precision import cast_variables
 
     single = SinglePrecision(stored, declared_variables(graph))  # type: ignore[arg-type]
-    kept = stored.with_blocks if isinstance(stored, VariableData) else stored
-    return cast_variables(graph, {*single}, single.blocks), kept
+    made = cast_variables(graph, {*single, *single.codes}, single.blocks)
+    if not isinstance(stored, VariableData):
+        return made, stored
+    meanings = {n: stored.meanings.get(label) for n, label in made.labels.items()}
+    known = {
+        n: replace(entry, tensor=n)
+        for n, entry in meanings.items()
+        if entry is not None
+    }
+    return replace(
+        made, quantization={**made.quantization, **known}
+    ), stored.with_blocks
 
 
 def declared_variables(graph: Graph) -> list[Declared]:

@@ -28,7 +28,7 @@ def of_shared_parts(
         active: the tensors that gradients flow through.
         named: the tensors that the user named: what they receive is that of their own uses.
     """
-    results: dict[tuple[int, tuple[Tensor, ...]], Tensor] = {}
+    results: dict[object, Tensor] = {}
     found = {}
     for operation in operations:
         if operation.name != CONCAT:

@@ -113,7 +113,7 @@ class Reading:
             return Opened(from_source(console.read_stdin(), **options), own)
         container = open_container(model)
         graph = from_container(container, **options)
-        return Opened(graph, own, nnef_grad.VariableData(container))
+        return Opened(graph, own, nnef_grad.VariableData(container).of(graph))
 
 
 def taken(kind: type[Group], options: dict[str, Any]) -> Group:

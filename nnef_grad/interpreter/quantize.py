@@ -1,9 +1,14 @@
-"""Quantizations, as defined by their bodies: each rounds to a grid and scales back."""
+"""Quantizations, as defined by their bodies: each rounds to a grid, whose points have codes,
+and scales back.
+"""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from nnef_grad.graph.ir import Quantization
 from nnef_grad.interpreter.elementwise import aligned, clamp, rounded
 from nnef_grad.interpreter.registry import Array, evaluation
 
@@ -14,11 +19,16 @@ def min_max_linear_quantize(
 ) -> Array:
     """Even steps from min to max."""
     x, low, high = aligned(x, min, max)
-    steps = _power_of_two(bits) - 1.0 - (signed and symmetric)
-    shift = _power_of_two(bits - 1) - symmetric if signed else 0.0
+    steps, shift = _steps(bits, signed, symmetric)
     stored = rounded((clamp(x, low, high) - low) / (high - low) * steps) - shift
     quantized: Array = (stored + shift) / steps * (high - low) + low
     return quantized
+
+
+def _steps(bits: int, signed: bool, symmetric: bool) -> tuple[float, float]:
+    """How many there are from min to max, and what is added to codes."""
+    steps = _power_of_two(bits) - 1.0 - (signed and symmetric)
+    return steps, _power_of_two(bits - 1) - symmetric if signed else 0.0
 
 
 @evaluation("zero_point_linear_quantize")
@@ -42,6 +52,31 @@ def logarithmic_quantize(x: Array, max: Array, bits: int) -> Array:
     lowest = highest - (_power_of_two(bits) - 1.0)
     stored = rounded(clamp(np.log2(np.abs(x)), lowest, highest))
     return np.sign(x) * np.exp2(stored)
+
+
+def numbers(codes: Array, quantization: Quantization) -> Array | None:
+    """The numbers that stored codes mean, in single precision; None if these are exponents,
+    whose signs are elsewhere.
+    """
+    given: dict[str, Any] = dict(quantization.attributes)
+    found: Array
+    if quantization.operation.name == "zero_point_linear_quantize":
+        x, zero, scale = aligned(
+            codes, *map(_constant, (given["zero_point"], given["scale"]))
+        )
+        found = (x - zero) * scale
+    elif "min" in given:
+        x, low, high = aligned(codes, *map(_constant, (given["min"], given["max"])))
+        flags = given.get("signed", False), given.get("symmetric", False)
+        steps, shift = _steps(given["bits"], *flags)
+        found = (x + shift) / steps * (high - low) + low
+    else:
+        return None
+    return found.astype(np.float32)
+
+
+def _constant(value: Any) -> Array:
+    return np.asarray(value, np.float64)
 
 
 def _power_of_two(exponent: int) -> float:

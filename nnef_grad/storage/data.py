@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from nnef_grad.base.errors import Problem, UsageError
 from nnef_grad.base.public import public
 from nnef_grad.base.source import Span
+from nnef_grad.graph.ir import Graph, Quantization
 from nnef_grad.storage import tensor_file
 from nnef_grad.storage.containers import Container, open_container
 from nnef_grad.storage.files import PathLike
@@ -72,15 +73,25 @@ def load_data(path: PathLike) -> VariableData:
 
 class VariableData(Mapping[str, "Array"]):
     """The data of variables by label, ignoring case. Each lookup reads the file again;
-    the array is read-only, and not cached.
+    the array is read-only, and not cached. Data may be quantized codes: `of(graph)` is the
+    same with the numbers that these mean.
+
+    Attributes:
+        meanings: the quantization of those variables that have codes, by label.
 
     Lookups raise `KeyError` if a label has no data, and `UsageError` if it is not a
     valid label, or its file is not a tensor.
     """
 
-    def __init__(self, container: Container, keeps_blocks: bool = False) -> None:
+    def __init__(
+        self,
+        container: Container,
+        keeps_blocks: bool = False,
+        meanings: Mapping[str, Quantization] | None = None,
+    ) -> None:
         self._container = container
         self.keeps_blocks = keeps_blocks
+        self.meanings = meanings or {}
 
     def __repr__(self) -> str:
         return f"VariableData({self._container.name!r})"
@@ -90,10 +101,26 @@ class VariableData(Mapping[str, "Array"]):
         """The same, for a graph that reads numbers in blocks: whoever writes the data
         leaves them in these.
         """
-        return VariableData(self._container, keeps_blocks=True)
+        return VariableData(self._container, True, self.meanings)
+
+    def of(self, graph: Graph) -> VariableData:
+        """The same, with the numbers that quantized codes mean by the quantization info of
+        the graph.
+        """
+        pairs = graph.labels.items()
+        meanings = {
+            label: graph.quantization[name]
+            for name, label in pairs
+            if name in graph.quantization
+        }
+        return VariableData(self._container, self.keeps_blocks, meanings)
 
     def __getitem__(self, label: str) -> Array:
-        return tensor_file.read_array(self._part(label))
+        return tensor_file.read_array(self._part(label), self.meanings.get(label))
+
+    def are_codes(self, label: str) -> bool:
+        """Whether the data are quantized codes of which it is not known what they mean."""
+        return label not in self.meanings and self.header(label).items.is_quantized
 
     def __contains__(self, label: object) -> bool:
         is_one = isinstance(label, str) and is_label(label)
@@ -141,6 +168,7 @@ class SinglePrecision(Mapping[str, "Array"]):
 
     Attributes:
         blocks: the labels of those in blocks.
+        codes: the labels of those whose data are quantized codes.
     """
 
     def __init__(
@@ -150,10 +178,13 @@ class SinglePrecision(Mapping[str, "Array"]):
         known = {label: header for label, header in headers.items() if header}
         self._data = data
         self.blocks = {n for n, header in known.items() if header.items.is_blocks}
+        self.codes = {n for n, header in known.items() if header.items.is_quantized}
+        readable = self.codes & {*getattr(data, "meanings", ())}
         self._labels = [
             n
             for n, header in known.items()
-            if n in self.blocks or (header.items.name == "float" and header.bits != 32)
+            if n in self.blocks | readable
+            or (header.items.name == "float" and header.bits != 32)
         ]
 
     def __getitem__(self, label: str) -> Array:
@@ -223,8 +254,8 @@ def parts_of(
 
 
 def arrays_of(declared: Iterable[Declared], data: VariableData) -> dict[str, Array]:
-    """The arrays of the variables that have data, by label. Quantized codes are
-    skipped.
+    """The arrays of the variables that have data, by label. Codes of which it is not known
+    what they mean are skipped.
 
     Raises:
         UsageError: one does not fit its variable, or is not a tensor; the error lists
@@ -232,9 +263,9 @@ def arrays_of(declared: Iterable[Declared], data: VariableData) -> dict[str, Arr
     """
     parts = _find_all(declared, data.fitting, partial=True)
     return {
-        variable.label: tensor_file.read_array(part)
-        for variable, part in sorted(parts, key=lambda item: item[1].order)
-        if not read_header(part).items.is_quantized
+        variable.label: data[variable.label]
+        for variable, _ in sorted(parts, key=lambda item: item[1].order)
+        if not data.are_codes(variable.label)
     }
 
 

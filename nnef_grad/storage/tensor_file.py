@@ -12,6 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
 
 from nnef_grad.base.errors import UsageError
+from nnef_grad.graph.ir import Quantization
 from nnef_grad.storage.parts import Part
 
 # Checking and copying files does not need numpy.
@@ -57,14 +58,14 @@ _ANY_BITS = range(1, 65)
 ITEMS = {
     0: Items("float", (16, 32, 64), "scalar", "f"),
     1: Items("unsigned integer", _ANY_BITS, "integer", "u"),
-    2: Items("quantized unsigned integer", _ANY_BITS, "scalar", is_quantized=True),
-    3: Items("quantized signed integer", _ANY_BITS, "scalar", is_quantized=True),
+    2: Items("quantized unsigned integer", _ANY_BITS, "scalar", "u", is_quantized=True),
+    3: Items("quantized signed integer", _ANY_BITS, "scalar", "i", is_quantized=True),
     4: Items("signed integer", _ANY_BITS, "integer", "i"),
     5: Items("bool", (1, 8), "logical", "b"),
     # What torch-to-nnef writes for tract, in place of a number of bits too.
     0x54523040: Items("Q4_0", (2**32 - 1,), "scalar", is_blocks=True),
 }
-_CODES = {items.kind: code for code, items in ITEMS.items() if items.kind}
+_CODES = {x.kind: n for n, x in ITEMS.items() if x.kind and not x.is_quantized}
 # A block of Q4_0 is its scale, in half precision, and the items in four bits from -8 to 7:
 # the first sixteen in the lower halves of bytes, the others in the upper ones.
 _BLOCK, _BYTES = 32, 18
@@ -125,20 +126,34 @@ def _fail(part: Part, problem: str) -> NoReturn:
 # ---- Arrays ----
 
 
-def read_array(part: Part) -> Array:
-    """The array in a tensor file.
+def read_array(part: Part, quantization: Quantization | None = None) -> Array:
+    """The array in a tensor file: of quantized codes the numbers that they mean.
 
     Raises:
-        UsageError: it is not a tensor file, or its items are quantized codes, or of a
-            type that numpy does not have.
+        UsageError: it is not a tensor file, or its items are of a type that numpy does not
+            have, or quantized codes, of which it is not known what they mean.
     """
+    header = read_header(part)
+    array = _items(part, header)
+    if header.items.is_quantized:
+        # Reading numbers does not need the interpreter.
+        from nnef_grad.interpreter.quantize import numbers
+
+        meant = None if quantization is None else numbers(array, quantization)
+        if meant is None:
+            message = (
+                f"'{part.name}' contains quantized codes, not the values themselves"
+            )
+            raise UsageError(message)
+        array = meant
+    array.flags.writeable = False
+    return array
+
+
+def _items(part: Part, header: Header) -> Array:
     import numpy as np
 
-    header = read_header(part)
     items, bits = header.items, header.bits
-    if items.is_quantized:
-        message = f"'{part.name}' contains quantized codes, not the values themselves"
-        raise UsageError(message)
     if bits not in (1, 8, 16, 32, 64) and not items.is_blocks:
         what = f"numpy has no {items.name} of {bits} bits"
         raise UsageError(f"cannot read '{part.name}': {what}")
@@ -158,9 +173,7 @@ def read_array(part: Part) -> Array:
         # Old files have a flag instead of a type for integers with signs.
         has_sign = items.kind == "u" and any(head[_FIELDS.size :][:4])
         array = read.view(f"<{'i' if has_sign else items.kind}{bits // 8}")
-    array = array.reshape(header.shape)
-    array.flags.writeable = False
-    return array
+    return array.reshape(header.shape)
 
 
 def _decoded(data: Array) -> Array:

@@ -4,11 +4,11 @@ that is one number is a sum, and a sum of products may be one product.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial, reduce
 from itertools import pairwise
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.inline import Decompose, inline
@@ -39,9 +39,13 @@ def matmul_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         return [emit("sum_reduce", products, axes=[x.rank - 2])]
     if any(flags) and x.rank > 2:
         return [emit("matmul", _turned(emit, x, flags[0]), _turned(emit, y, flags[1]))]
+    return [emit("matmul", *_filled(emit, op), **op.settings)]
+
+
+def _filled(emit: Emitter, op: Operation) -> Iterator[Any]:
+    """The operands of a product, with all batches."""
     batch = op.outputs[0].shape[:-2]
-    filled = (fill(emit, x, (*batch, *x.shape[-2:]), "repeated") for x in op.inputs)
-    return [emit("matmul", *filled, **op.settings)]
+    return (fill(emit, x, (*batch, *x.shape[-2:]), "repeated") for x in op.inputs)
 
 
 def _turned(emit: Emitter, x: Tensor, flag: bool) -> Tensor:
@@ -66,7 +70,7 @@ def product_of_all_batches(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     source = emit.producer(op.inputs[0])
     assert source is not None
     flags = source.attributes["transposeA"], source.attributes["transposeB"]
-    left, right = source.inputs
+    left, right = _filled(emit, source)
     joined = (
         _joined_rows(emit, left, inner_first=flags[0]),
         _joined_rows(emit, right, inner_first=not flags[1]),

@@ -1,8 +1,9 @@
 """Variables that are not in single precision, for tract, which has operations of one type.
 
-Those of half and of double precision are cast. Those in blocks of four bits (Q4_0) stay so in
-memory, too: tract multiplies by their transpose as they are, and copies rows of them in single
-precision. Whatever else reads them, such as the gradient of a layer's input, gets all rows:
+Those of half and of double precision are cast, and quantized codes, which have their meaning
+in quantization info. Those in blocks of four bits (Q4_0) stay so in memory, too: tract
+multiplies by their transpose as they are, and copies rows of them in single precision. Whatever
+else reads them, such as the gradient of a layer's input, gets all rows:
 
     dx = matmul(dy, w);    ->    rows = tract_core_range(0, 96, 1);
                                  rows_later = select(after_dy, rows, rows);

@@ -91,11 +91,12 @@ def read(model: Model, data: Data | None) -> Given:
     if dialect_of(container.graph(), None) != STANDARD:
         # What it computes with while it is read is known here only.
         graph = from_container(container)
-        known = arrays_of(declared_variables(graph), VariableData(container))
+        known = arrays_of(declared_variables(graph), VariableData(container).of(graph))
         return Given(_printed(graph), known)
     source = ModelSource(container.graph(), container.quantization())
-    declared = declared_variables(source.graph())
-    return Given(source, arrays_of(declared, VariableData(container)))
+    graph = source.graph()
+    data = VariableData(container).of(graph)
+    return Given(source, arrays_of(declared_variables(graph), data))
 
 
 def _printed(graph: Graph) -> ModelSource:

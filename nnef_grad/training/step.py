@@ -141,6 +141,8 @@ def training_step(
     rate = _positive("the learning rate", learning_rate)
     _refuse_count(accumulate)
     rules = rules if rules is not None else Rules()
+    if isinstance(data, VariableData) and isinstance(model, Graph):
+        data = data.of(model)
     given = _given(model, data, train)
     graph = share_labels(given.graph)
     graph = with_padding(graph, padding_rows or {}, rules.opset)

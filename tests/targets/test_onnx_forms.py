@@ -9,6 +9,7 @@ import pytest
 from support.checks import document
 
 import nnef_grad
+from nnef_grad.interpreter.random_values import random_values
 from nnef_grad.runtimes import find_runtime
 
 pytest.importorskip("onnxruntime")
@@ -110,3 +111,33 @@ def test_a_clamp_by_numbers_is_one_operation(tmp_path: Path) -> None:
     nnef_grad.interop.to_onnx(nnef_grad.loads(text), tmp_path / "x.onnx")
     kinds = [node.op_type for node in onnx.load(tmp_path / "x.onnx").graph.node]
     assert kinds == ["Clip"]
+
+
+@pytest.mark.parametrize("symbols", [{}, {"B": 3}], ids=["open", "of three"])
+@pytest.mark.parametrize("target", ["onnx", "tract"])
+def test_a_product_of_a_repeated_matrix_that_is_summed(
+    target: str, symbols: dict[str, int]
+) -> None:
+    """The repetition is no part of the product, which has as many batches."""
+    text = """version 1.0;
+extension tract_registry tract_core;
+extension tract_symbol B;
+
+graph net( x ) -> ( y )
+{
+    x = external(shape = [B, 4, 2]);
+    w = variable(shape = [1, 2, 3], label = 'w');
+    h = max_reduce(x, axes = [0]);
+    t = tile(h, repeats = [B, 1, 1]);
+    y = matmul(t, w);
+}
+"""
+    graph = nnef_grad.loads(text, symbols=symbols)
+    backward = nnef_grad.differentiate(graph).graph
+    lowered = nnef_grad.lower(backward, target).graph
+    known = nnef_grad.loads(text, symbols={"B": 3})
+    values = random_values(nnef_grad.differentiate(known).graph, seed=1)
+    expected = nnef_grad.evaluate(backward, values.inputs, values.variables)
+    found = nnef_grad.evaluate(lowered, values.inputs, values.variables)
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-12)
