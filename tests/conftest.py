@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 from zlib import crc32
@@ -25,21 +26,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+# How many parametrizations of a test `make test` takes.
+SOME = 5
+
+
 # Before pytest looks for the marks that it is to leave out.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks as thorough what `one_in` leaves to `make test-all`."""
-    for item in items:
-        mark = item.get_closest_marker("one_in")
-        if mark and not is_taken(item.name, *mark.args):
-            item.add_marker("thorough")
-
-
-def is_taken(name: str, count: int) -> bool:
-    """Whether a test is among the one in some. By its name, since every third of a
-    product of three borders and ten shapes were always the same border.
+    """Marks as thorough what is left to `make test-all`: of each test all but some of its
+    parametrizations. They are chosen by their names, since every third of a product of three
+    borders and ten shapes were always the same border.
     """
-    return crc32(name.encode()) % count == 0
+    tests = defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        if item.get_closest_marker("thorough") is None:
+            tests[item.nodeid.partition("[")[0]].append(item)
+    for alike in tests.values():
+        alike.sort(key=lambda item: crc32(item.name.encode()))
+        for item in alike[SOME:]:
+            item.add_marker("thorough")
 
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

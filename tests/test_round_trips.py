@@ -76,7 +76,6 @@ def derivative(name: str) -> Graph:
         pytest.skip(f"it has no derivative: {error.message}")
 
 
-@pytest.mark.one_in(3)
 @others
 @every_model
 def test_derivatives(name: str, other: Callable[[Graph], Graph]) -> None:
@@ -87,7 +86,6 @@ def test_derivatives(name: str, other: Callable[[Graph], Graph]) -> None:
     assert found == wanted
 
 
-@pytest.mark.one_in(3)
 @others
 @every_model
 def test_targets(name: str, other: Callable[[Graph], Graph]) -> None:
@@ -105,7 +103,6 @@ def trained(graph: Graph) -> Graph:
     ).graph
 
 
-@pytest.mark.one_in(3)
 @others
 @every_model
 def test_training_steps(name: str, other: Callable[[Graph], Graph]) -> None:

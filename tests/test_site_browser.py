@@ -29,6 +29,9 @@ SHRUNK = """() => Object.fromEntries([...document.querySelectorAll(".md-content 
   .filter(([src, scale]) => scale < 0.9))"""
 
 
+pytestmark = pytest.mark.thorough
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the built site."""

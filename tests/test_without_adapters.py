@@ -80,7 +80,6 @@ def run(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_what_does_not_import_an_adapter_is_whole_without_it(
     adapter: str, tmp_path: Path

@@ -80,7 +80,6 @@ every_model = pytest.mark.parametrize("model", OPENED, ids=lambda each: each.nam
 
 
 @every_model
-@pytest.mark.one_in(2)
 def test_one_graph_has_the_gradients_of_each_size(model: Open) -> None:
     backward = made(gradients, model)
     if backward is None:
@@ -102,7 +101,6 @@ def test_one_graph_has_the_gradients_of_each_size(model: Open) -> None:
 
 
 @every_model
-@pytest.mark.one_in(4)
 def test_what_tract_gets_computes_the_same(
     model: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

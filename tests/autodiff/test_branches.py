@@ -99,7 +99,6 @@ def agree_in_all(expression: str, x: Array, orders: int = 2) -> int:
 # ---- Functions with an edge at zero ----
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("wrapping", WRAPPINGS)
 @pytest.mark.parametrize("edge", [*EDGES, *COMPOSITIONS])
 def test_an_edge_in_a_branch(edge: str, wrapping: str) -> None:
@@ -166,7 +165,6 @@ def test_what_a_pool_passes_over() -> None:
 # ---- Random expressions ----
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", range(20))
 def test_random_expressions(seed: int) -> None:
     chance = random.Random(seed)
@@ -176,7 +174,6 @@ def test_random_expressions(seed: int) -> None:
         agree("x * x + select(x > 0.0, {}, {})".format(*branches), points)
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", range(10))
 def test_random_expressions_of_tensors(seed: int) -> None:
     chance = random.Random(seed)

@@ -90,7 +90,6 @@ def test_the_graph_grows_as_the_chain(step: str) -> None:
     assert operations(step, 40) <= 2 * operations(step, 20) + 4
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
 def test_the_work_grows_as_the_chain(step: str) -> None:
     """In calls of functions, from the same beginning."""

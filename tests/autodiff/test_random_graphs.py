@@ -29,7 +29,6 @@ SEED = 7
 SWEEP = importlib.import_module("nnef_grad.autodiff.differentiate")
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("number", range(100))
 def test_gradients(number: int) -> None:
     graph, twice = make_graph(SEED, number), number % 5 == 0
@@ -138,7 +137,6 @@ def plant(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(nnef_grad.Rules, "rule", patched)
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", RULED)
 def test_a_rule_that_is_wrong_by_a_thousandth_is_found(
     name: str, monkeypatch: pytest.MonkeyPatch

@@ -53,6 +53,14 @@ ALL = {
     if not name.startswith("published")
 }
 
+# The larger ones take seconds.
+NETWORKS = [
+    pytest.param(name, marks=pytest.mark.thorough)
+    if name in ("resnet", "vgg")
+    else name
+    for name in SMALL
+]
+
 
 def same(graph: Graph, again: Graph, known: Mapping[str, Any] | None = None) -> bool:
     """Whether two graphs have the same results to the last bit, on random values or on
@@ -115,7 +123,7 @@ def test_all_models(name: str) -> None:
 
 
 @pytest.mark.parametrize("share", [0.5, 0.25])
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_networks(name: str, share: float) -> None:
     backward = nnef_grad.differentiate(nnef_grad.loads(small_network(name)))
     spared = nnef_grad.recompute(backward.graph, share)

@@ -193,7 +193,6 @@ def test_a_sample_computes_nothing_in_vain(path: Path) -> None:
     check_nothing_is_in_vain(path.read_text("utf-8"))
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("model", models(), ids=lambda model: model.name)
 def test_an_operation_computes_nothing_in_vain(model: Model) -> None:
     check_nothing_is_in_vain(model.text)

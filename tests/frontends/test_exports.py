@@ -58,7 +58,6 @@ def test_it_computes_what_tract_computes(name: str) -> None:
 
 
 @every_export
-@pytest.mark.one_in(2)
 def test_gradients_are_central_differences(name: str) -> None:
     graph = read(name)
     backward = nnef_grad.differentiate(graph, wrt="all")

@@ -56,7 +56,6 @@ def kinds(graph: nnef_grad.Graph) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 @every_model
-@pytest.mark.one_in(4)
 def test_gradients_in_tract(model: Model, tmp_path: Path) -> None:
     folder = model.write(tmp_path / "model")
     verdict = backward_in_tract(

@@ -142,7 +142,6 @@ def compare_with_torch(own: Export) -> None:
         ("portable", "interpreter"),
     ],
 )
-@pytest.mark.one_in(4)
 def test_gradients_in_a_runtime(
     name: str, target: str, runtime: str, exports: Exports, tmp_path: Path
 ) -> None:

@@ -18,7 +18,6 @@ from nnef_grad import interop
 CASES = all_cases()
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", CASES)
 def test_modules(name: str) -> None:

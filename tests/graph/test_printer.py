@@ -157,7 +157,6 @@ def tensors(type_: Type, dtype: str) -> SearchStrategy[Any]:
     return names.map(lambda n: called(n, actual, (2,))) | VALUES[actual]
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("name", list(standard()))
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
@@ -235,7 +234,6 @@ VALID = [
 ]
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("document", [pytest.param(d, id=d.name) for d in VALID])
 def test_a_document_is_read_as_it_was(document: Document) -> None:
     round_trip(nnef_grad.loads(document.text, expand=document.expanded))

@@ -34,7 +34,7 @@ def made(name: str, seed: int = 0) -> tuple[Any, Any]:
         pytest.skip(f"{error.name} is missing: pip install '.[models]'")
 
 
-@pytest.mark.one_in(30)
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ARRIVING)
 def test_the_gradients_are_those_of_torch(name: str) -> None:
     pytest.importorskip("onnxruntime")

@@ -76,7 +76,10 @@ def save_digits(path: Path) -> Examples:
     return images[:33], torch.eye(10)[labels[:33]]
 
 
-@pytest.mark.parametrize("save", [save_perceptron, save_digits])
+@pytest.mark.parametrize(
+    "save",
+    [save_perceptron, pytest.param(save_digits, marks=pytest.mark.thorough)],
+)
 @pytest.mark.parametrize("runtime", ["khronos", "onnxruntime"])
 def test_two_processes_have_the_gradients_of_one(
     tmp_path: Path, runtime: str, save: Callable[[Path], Examples]
@@ -154,6 +157,7 @@ def _torchrun(
     )
 
 
+@pytest.mark.thorough
 def test_two_processes_train_the_model_of_one(tmp_path: Path) -> None:
     """In equal steps, and as well. The last batch has one image: the second process leaves
     each epoch early.
@@ -193,6 +197,7 @@ runpy.run_path({sample!r}, run_name="__main__")
 """
 
 
+@pytest.mark.thorough
 def test_a_process_that_dies_ends_the_run(tmp_path: Path) -> None:
     script = tmp_path / "dies.py"
     script.write_text(DIES.format(sample=str(SAMPLE)), "utf-8")

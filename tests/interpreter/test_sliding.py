@@ -182,7 +182,6 @@ def check_loop(
 BORDERS = ["constant", "ignore", "replicate", "reflect", "reflect-even"]
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("seed", range(50))
 @pytest.mark.parametrize("border", BORDERS)
 def test_windows_of_pools_by_the_formulas(border: str, seed: int) -> None:
@@ -217,7 +216,6 @@ def test_windows_of_pools_by_the_formulas(border: str, seed: int) -> None:
         )  # fmt: skip
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("seed", range(50))
 @pytest.mark.parametrize("border", [b for b in BORDERS if b != "ignore"])
 def test_windows_of_convolutions_by_the_formulas(border: str, seed: int) -> None:
@@ -280,7 +278,6 @@ def random_pool(seed: int) -> Case:
     return f"y = {operation}(x, {'i, ' if index else ''}{attributes})", shapes
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("seed", range(100))
 @pytest.mark.parametrize("case", [random_convolution, random_pool])
 def test_random_windows(case: Callable[[int], Case], seed: int) -> None:

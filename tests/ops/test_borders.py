@@ -92,7 +92,6 @@ def random_sides(draw: random.Random, extent: int, border: str) -> tuple[int, in
     return sides if sum(sides) + extent > 0 else random_sides(draw, extent, border)
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", range(100))
 def test_random_padding(seed: int) -> None:
     (check_gradients if seed % 4 else check_twice)(random_padding(seed))
@@ -203,7 +202,6 @@ CONVOLUTIONS: list[tuple[str, dict[str, Shape]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("border", BORDERS)
 @pytest.mark.parametrize(("operation", "shapes"), CONVOLUTIONS)
 def test_convolutions(operation: str, shapes: dict[str, Shape], border: str) -> None:
@@ -239,7 +237,6 @@ def away_from_zero(x: torch.Tensor) -> torch.Tensor:
     return x + x.sign()
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("border", BORDERS)
 @pytest.mark.parametrize("windows", POOLS)
 @pytest.mark.parametrize(
@@ -378,7 +375,6 @@ def random_pool(
     return f"{operation}(x, {text}", {"x": up}
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", range(100))
 def test_random_settings(seed: int) -> None:
     operation, shapes = random_border(seed)

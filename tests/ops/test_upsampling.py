@@ -27,7 +27,6 @@ def upsample(factor: Shape, method: str, border: str = "replicate") -> str:
     )
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("border", BORDERS)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
@@ -71,7 +70,6 @@ def test_a_border_that_is_not_read_need_not_exist(factor: Shape, method: str) ->
     assert not any("axes = [2]" in step for step in steps)
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_settings(seed: int) -> None:
     draw = random.Random(seed)

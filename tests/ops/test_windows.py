@@ -604,7 +604,6 @@ def random_convolution(seed: int) -> tuple[str, dict[str, Shape]]:
     }
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", range(150))
 def test_random_convolutions(seed: int) -> None:
     operation, shapes = random_convolution(seed)
@@ -641,7 +640,6 @@ def random_pool(seed: int) -> tuple[str, dict[str, Shape]]:
     return f"{operation}(x{', i' if indexed else ''}{text})", shapes
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("seed", range(120))
 def test_random_pools(seed: int) -> None:
     operation, shapes = random_pool(seed)

@@ -37,7 +37,6 @@ def test_an_operation_is_read_back(model: Model) -> None:
 
 
 @pytest.mark.parametrize("model", models(), ids=lambda model: model.name)
-@pytest.mark.one_in(4)
 def test_gradients_are_read_back(model: Model) -> None:
     computes_the_same(nnef_grad.differentiate(nnef_grad.loads(model.text)).graph)
 

@@ -72,7 +72,6 @@ def assert_same(found: Arrays, expected: Arrays, tolerance: float) -> None:
         )
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("target", LOWERED)
 @pytest.mark.parametrize("model", settings(), ids=lambda model: model.name)
 def test_settings(model: Model, target: str) -> None:
@@ -88,7 +87,6 @@ def test_settings(model: Model, target: str) -> None:
     )
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("target", INFERRED)
 @pytest.mark.parametrize("model", settings(), ids=lambda model: model.name)
 def test_the_khronos_parser_agrees(model: Model, target: str) -> None:

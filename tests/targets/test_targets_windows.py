@@ -312,7 +312,6 @@ def orders(text: str) -> Iterator[nnef_grad.Graph]:
         yield nnef_grad.differentiate(graph).graph
 
 
-@pytest.mark.one_in(4)
 @pytest.mark.parametrize("seed", range(25))
 @pytest.mark.parametrize("family", FAMILIES)
 def test_random_settings(family: str, seed: int) -> None:

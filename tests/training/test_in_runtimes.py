@@ -255,7 +255,6 @@ def expected(index: int) -> tuple[list[float], dict[str, Array]]:
     return losses, {k: v.detach().numpy() for k, v in peer.parameters.items()}
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize(
     "index",

@@ -153,7 +153,6 @@ def test_the_learning_rate_is_a_number(recipe: str) -> None:
     compare(step, OPTIMIZERS[recipe]([*peer.parameters.values()]), peer)
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("recipe", OPTIMIZERS)
 def test_the_learning_rate_is_an_input(recipe: str) -> None:
     step, peer = trained(recipe, state="inputs"), fresh_peer()

@@ -20,7 +20,6 @@ from nnef_grad.training.recipes import LOSS, OPTIMIZER
 SEED = 1
 
 
-@pytest.mark.one_in(5)
 @pytest.mark.parametrize("number", range(500))
 def test_a_step(number: int) -> None:
     random_step = make_step(SEED, number)

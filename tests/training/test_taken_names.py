@@ -91,7 +91,6 @@ def words() -> Iterator[str]:
 WORDS = sorted({*words()} - {*PLAIN.values(), "second"})
 
 
-@pytest.mark.one_in(15)
 @pytest.mark.parametrize("word", WORDS)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_word_of_the_compiler_in_each_place(place: str, word: str) -> None:
