@@ -318,15 +318,13 @@ def as_stored(graph: Graph, stored: Data) -> tuple[Graph, Data]:
     made = cast_variables(graph, {*single, *single.codes}, single.blocks)
     if not isinstance(stored, VariableData):
         return made, stored
-    meanings = {n: stored.meanings.get(label) for n, label in made.labels.items()}
-    known = {
-        n: replace(entry, tensor=n)
-        for n, entry in meanings.items()
-        if entry is not None
+    codes = {
+        n: replace(stored.meanings[label], tensor=n)
+        for n, label in made.labels.items()
+        if label in single.codes and label in stored.meanings
     }
-    return replace(
-        made, quantization={**made.quantization, **known}
-    ), stored.with_blocks
+    made = replace(made, quantization={**made.quantization, **codes})
+    return made, stored.with_blocks
 
 
 def declared_variables(graph: Graph) -> list[Declared]:

@@ -16,6 +16,9 @@ from nnef_grad.language.library import standard
 from nnef_grad.language.syntax import Value
 from nnef_grad.language.types import TensorType, Type
 
+# The operations whose codes are numbers of even steps.
+LINEAR = frozenset(f"{name}linear_quantize" for name in ("", "min_max_", "zero_point_"))
+
 
 def carry_quantization(
     entries: Mapping[str, Quantization], graph: Graph

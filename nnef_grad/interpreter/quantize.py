@@ -54,10 +54,8 @@ def logarithmic_quantize(x: Array, max: Array, bits: int) -> Array:
     return np.sign(x) * np.exp2(stored)
 
 
-def numbers(codes: Array, quantization: Quantization) -> Array | None:
-    """The numbers that stored codes mean, in single precision; None if these are exponents,
-    whose signs are elsewhere.
-    """
+def numbers(codes: Array, quantization: Quantization) -> Array:
+    """The numbers that stored codes mean by a linear quantization, in single precision."""
     given: dict[str, Any] = dict(quantization.attributes)
     found: Array
     if quantization.operation.name == "zero_point_linear_quantize":
@@ -65,13 +63,11 @@ def numbers(codes: Array, quantization: Quantization) -> Array | None:
             codes, *map(_constant, (given["zero_point"], given["scale"]))
         )
         found = (x - zero) * scale
-    elif "min" in given:
+    else:
         x, low, high = aligned(codes, *map(_constant, (given["min"], given["max"])))
         flags = given.get("signed", False), given.get("symmetric", False)
         steps, shift = _steps(given["bits"], *flags)
         found = (x + shift) / steps * (high - low) + low
-    else:
-        return None
     return found.astype(np.float32)
 
 

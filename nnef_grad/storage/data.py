@@ -18,6 +18,7 @@ from nnef_grad.base.errors import Problem, UsageError
 from nnef_grad.base.public import public
 from nnef_grad.base.source import Span
 from nnef_grad.graph.ir import Graph, Quantization
+from nnef_grad.graph.quantization import LINEAR
 from nnef_grad.storage import tensor_file
 from nnef_grad.storage.containers import Container, open_container
 from nnef_grad.storage.files import PathLike
@@ -77,7 +78,7 @@ class VariableData(Mapping[str, "Array"]):
     same with the numbers that these mean.
 
     Attributes:
-        meanings: the quantization of those variables that have codes, by label.
+        meanings: what codes mean, if a variable has codes, by label.
 
     Lookups raise `KeyError` if a label has no data, and `UsageError` if it is not a
     valid label, or its file is not a tensor.
@@ -105,13 +106,13 @@ class VariableData(Mapping[str, "Array"]):
 
     def of(self, graph: Graph) -> VariableData:
         """The same, with the numbers that quantized codes mean by the quantization info of
-        the graph.
+        the graph, if that is linear: the signs of logarithms are not in their codes.
         """
-        pairs = graph.labels.items()
+        entries = graph.quantization
         meanings = {
-            label: graph.quantization[name]
-            for name, label in pairs
-            if name in graph.quantization
+            label: entries[name]
+            for name, label in graph.labels.items()
+            if name in entries and entries[name].operation.name in LINEAR
         }
         return VariableData(self._container, self.keeps_blocks, meanings)
 

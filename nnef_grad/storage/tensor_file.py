@@ -134,18 +134,15 @@ def read_array(part: Part, quantization: Quantization | None = None) -> Array:
             have, or quantized codes, of which it is not known what they mean.
     """
     header = read_header(part)
+    if header.items.is_quantized and quantization is None:
+        message = f"'{part.name}' contains quantized codes, not the values themselves"
+        raise UsageError(message)
     array = _items(part, header)
-    if header.items.is_quantized:
+    if header.items.is_quantized and quantization is not None:
         # Reading numbers does not need the interpreter.
         from nnef_grad.interpreter.quantize import numbers
 
-        meant = None if quantization is None else numbers(array, quantization)
-        if meant is None:
-            message = (
-                f"'{part.name}' contains quantized codes, not the values themselves"
-            )
-            raise UsageError(message)
-        array = meant
+        array = numbers(array, quantization)
     array.flags.writeable = False
     return array
 

@@ -88,10 +88,22 @@ def test_their_numbers(how: str, tmp_path: Path) -> None:
 
 
 def test_exponents_are_no_numbers(tmp_path: Path) -> None:
+    """Nor is a check in need of them: it draws what has no numbers."""
     stored(tmp_path / "model", "logarithmic_quantize(max = 1.0, bits = 8)")
     graph = nnef_grad.load(tmp_path / "model")
     with pytest.raises(nnef_grad.UsageError, match="quantized codes"):
         nnef_grad.load_data(tmp_path / "model").of(graph)["w"]
+    made(main, tmp_path / "model", "--check", "-o", tmp_path / "bwd")
+
+
+def test_info_about_numbers_is_no_part_of_a_step(tmp_path: Path) -> None:
+    """Without --quantize, a step computes with the numbers as they are."""
+    stored(tmp_path / "model", SIGNED)
+    numbers = np.ones((16, 8), np.float32)
+    (tmp_path / "model" / "w.dat").write_bytes(tensor_file(numbers, 0))
+    words = "--loss mean_squared_error --optimizer sgd --target tract --train b"
+    made(step_main, tmp_path / "model", *words.split(), "-o", tmp_path / "step")
+    assert not (tmp_path / "step" / "graph.quant").exists()
 
 
 @pytest.mark.parametrize("target", ["nnef", "tract", "portable"])

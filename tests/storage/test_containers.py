@@ -297,7 +297,7 @@ def test_bools_of_eight_bits_are_read(tmp_path: Path) -> None:
     ("code", "bits", "length", "message"),
     [
         (2, 8, 5, "contains quantized codes"),
-        (3, 4, 3, "numpy has no quantized signed integer of 4 bits"),
+        (3, 4, 3, "contains quantized codes"),
     ],
 )
 def test_codes_of_a_quantization_travel_but_are_no_values(
