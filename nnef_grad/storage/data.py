@@ -133,6 +133,10 @@ class VariableData(Mapping[str, "Array"]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def __bool__(self) -> bool:
+        """True: what is in a folder is not counted to know whether there are data."""
+        return True
+
     def header(self, label: str) -> Header:
         """The type and shape of the data; only the header is read."""
         return read_header(self._part(label))

@@ -731,6 +731,10 @@ def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         list(nnef_grad.load_data(folder))
     # Who asks for one does not look at all.
     assert nnef_grad.load_data(folder)["3"].shape == (1, 5)
+    # Nor does a text whose folder has many other files.
+    text = write_files(folder, {"m.nnef": MODEL.encode()}) / "m.nnef"
+    assert run(text, "-o", folder / "bwd.nnef", "-q").exit_code == 0
+    assert run(text, "-o", folder / "out", "-q").exit_code == 0
 
 
 def test_an_archive_in_a_pipe(tmp_path: Path) -> None:
