@@ -340,8 +340,11 @@ def attention(draw: Draw) -> None:
     x = draw.pick(lambda shape: shape[1] == STEPS)
     batch, steps, width = draw.shapes[x]
     scores = draw.emit_as((batch, steps, steps), "matmul", x, x, transposeB=True)
-    shares = draw.emit("softmax", scores, axes=[2])
-    draw.shapes.pop(scores)
+    try:
+        shares = draw.emit("softmax", scores, axes=[2])
+    finally:
+        # Rejected or not: what has an open width is read by nothing else.
+        draw.shapes.pop(scores)
     draw.shapes.pop(shares)
     draw.emit_as((batch, steps, width), "matmul", shares, x)
 
