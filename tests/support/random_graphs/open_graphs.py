@@ -340,11 +340,8 @@ def attention(draw: Draw) -> None:
     x = draw.pick(lambda shape: shape[1] == STEPS)
     batch, steps, width = draw.shapes[x]
     scores = draw.emit_as((batch, steps, steps), "matmul", x, x, transposeB=True)
-    try:
-        shares = draw.emit("softmax", scores, axes=[2])
-    finally:
-        # Rejected or not: what has an open width is read by nothing else.
-        draw.shapes.pop(scores)
+    shares = draw.emit("softmax", scores, axes=[2])
+    draw.shapes.pop(scores)
     draw.shapes.pop(shares)
     draw.emit_as((batch, steps, width), "matmul", shares, x)
 
@@ -484,10 +481,13 @@ def _fill(draw: Draw, moves: Mapping[Callable[[Draw], Any], float], size: int) -
         if len(draw.statements) >= size:
             return
         (move,) = draw.random.choices([*moves], [*moves.values()])
+        known = {*draw.shapes}
         try:
             move(draw)
         except RejectedError:
-            continue
+            # What a rejected move has made is read by nothing.
+            for name in draw.shapes.keys() - known:
+                del draw.shapes[name]
 
 
 def make_graph(seed: int, number: int) -> OpenGraph:
