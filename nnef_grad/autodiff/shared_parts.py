@@ -10,6 +10,7 @@ then take n slices and sums, in place of a slice and a sum for each pair of laye
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Iterable
 
 from nnef_grad.graph.ir import Operation, Tensor
@@ -28,20 +29,21 @@ def of_shared_parts(
         active: the tensors that gradients flow through.
         named: the tensors that the user named: what they receive is that of their own uses.
     """
-    results: dict[object, Tensor] = {}
+    # By the axis and the first parts, as there may be thousands of parts.
+    alike = defaultdict[object, list[Operation]](list)
     found = {}
     for operation in operations:
-        if operation.name != CONCAT:
+        parts = operation.inputs
+        if operation.name != CONCAT or sum(part in active for part in parts) < 2:
             continue
-        (parts,), (result,) = operation.operands, operation.outputs
-        assert isinstance(parts, tuple)
-        axis = operation.attributes["axis"]
-        for end in range(len(parts) - 1, 1, -1):
-            whole = results.get((axis, parts[:end]))
-            if whole is not None and sum(part in active for part in parts[:end]) > 1:
-                operands = ((whole, *parts[end:]),)
+        earlier = alike[(operation.attributes["axis"], *parts[:2])]
+        for other in sorted(earlier, key=lambda op: -len(op.inputs)):
+            end = len(other.inputs)
+            is_shared = 1 < end < len(parts) and parts[:end] == other.inputs
+            if is_shared and sum(part in active for part in other.inputs) > 1:
+                operands = ((other.outputs[0], *parts[end:]),)
                 found[operation] = operation.rewired(operands, operation.results)
                 break
-        if result not in named:
-            results.setdefault((axis, parts), result)
+        if operation.outputs[0] not in named:
+            earlier.append(operation)
     return found

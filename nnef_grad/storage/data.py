@@ -119,10 +119,6 @@ class VariableData(Mapping[str, "Array"]):
     def __getitem__(self, label: str) -> Array:
         return tensor_file.read_array(self._part(label), self.meanings.get(label))
 
-    def are_codes(self, label: str) -> bool:
-        """Whether the data are quantized codes of which it is not known what they mean."""
-        return label not in self.meanings and self.header(label).items.is_quantized
-
     def __contains__(self, label: object) -> bool:
         is_one = isinstance(label, str) and is_label(label)
         return is_one and self.find(str(label)) is not None
@@ -267,10 +263,11 @@ def arrays_of(declared: Iterable[Declared], data: VariableData) -> dict[str, Arr
             all problems.
     """
     parts = _find_all(declared, data.fitting, partial=True)
+    meanings = data.meanings
     return {
-        variable.label: data[variable.label]
-        for variable, _ in sorted(parts, key=lambda item: item[1].order)
-        if not data.are_codes(variable.label)
+        variable.label: tensor_file.read_array(part, meanings.get(variable.label))
+        for variable, part in sorted(parts, key=lambda item: item[1].order)
+        if variable.label in meanings or not read_header(part).items.is_quantized
     }
 
 
