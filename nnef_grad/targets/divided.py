@@ -50,7 +50,7 @@ def _divided(graph: Graph) -> set[Tensor]:
     return {
         x
         for x in made
-        if x not in graph.outputs and len(readers[x]) > 1 and _are_parts(x, readers[x])
+        if len(readers[x]) > 1 and _are_parts(x, readers[x]) and x not in graph.outputs
     }
 
 
