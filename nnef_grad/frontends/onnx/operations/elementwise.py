@@ -104,7 +104,8 @@ def _modulo(node: Node, x: Any, y: Any) -> Any:
         # Of extents with symbols, which are positive.
         return without_objects(np.remainder(*(np.asarray(v, object) for v in (x, y))))
     is_whole = dtype_of(x) == "integer"
-    name = "remainder" if node.get("fmod", 0) else "modulo"
+    modulo = "modulo" if is_whole else "scalar_modulo"
+    name = "remainder" if node.get("fmod", 0) else modulo
     made = node.expand(name, *(node.scalars(v) for v in node.aligned(x, y)))
     return node("cast", made, dtype="integer") if is_whole else made
 
