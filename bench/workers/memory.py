@@ -22,12 +22,13 @@ def peak(function: Callable[[], object]) -> float | None:
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text(RESET_PEAK)
-    before = _mebibytes("VmRSS")
+    before = mebibytes("VmRSS")
     function()
-    return _mebibytes("VmHWM") - before
+    return mebibytes("VmHWM") - before
 
 
-def _mebibytes(field: str) -> float:
+def mebibytes(field: str) -> float:
+    """A field of what Linux counts: VmRSS is now, VmHWM the most so far."""
     found = re.search(rf"^{field}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
     assert found
     return int(found[1]) / 1024

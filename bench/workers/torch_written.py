@@ -74,4 +74,60 @@ class LSTM(nn.Module):  # type: ignore[misc]
         return y
 
 
+class GPT2(nn.Module):  # type: ignore[misc]
+    """After GPT-2, with its extents: blocks of attention to what comes before."""
+
+    def __init__(
+        self, words: int, width: int = 768, layers: int = 12, heads: int = 12
+    ) -> None:
+        super().__init__()
+        self.words = nn.Embedding(words, width)
+        self.places = nn.Embedding(1024, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(width)
+        for parameter in self.parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.words(tokens) + self.places.weight[: tokens.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return nn.functional.linear(self.norm(x), self.words.weight)
+
+
+class Block(nn.Module):  # type: ignore[misc]
+    """Attention, then two layers, each added to what it reads."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention, self.mixed = (
+            nn.Linear(width, 3 * width),
+            nn.Linear(width, width),
+        )
+        self.wider, self.narrower = (
+            nn.Linear(width, 4 * width),
+            nn.Linear(4 * width, width),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.mixed(self.attended(self.attention(self.norm1(x))))
+        hidden = nn.functional.gelu(self.wider(self.norm2(x)), approximate="tanh")
+        y: torch.Tensor = x + self.narrower(hidden)
+        return y
+
+    def attended(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (
+            part.unflatten(2, (self.heads, -1)).transpose(1, 2)
+            for part in x.chunk(3, dim=2)
+        )
+        scores = q @ k.transpose(2, 3) / q.shape[-1] ** 0.5
+        length = x.shape[1]
+        later = torch.ones(length, length, dtype=torch.bool).triu(1)
+        shares = scores.masked_fill(later, -1e9).softmax(3)
+        return (shares @ v).transpose(1, 2).flatten(2)
+
+
 WRITTEN: dict[str, Callable[[], nn.Module]] = {"unet": UNet, "lstm": LSTM}

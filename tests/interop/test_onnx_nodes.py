@@ -92,17 +92,17 @@ def _compared(path: Path, model: Any, data_sets: Any) -> str:
         fed = dict(zip(graph.input_names, map(np.asarray, inputs), strict=True))
         with np.errstate(all="ignore"):
             found = nnef_grad.evaluate(graph, fed, data)
-        for name, wanted in zip(graph.output_names, outputs, strict=True):
+        for name, output in zip(graph.output_names, outputs, strict=True):
+            wanted = np.asarray(output)
             array, tolerance = np.asarray(found[name], float), 1e-4
-            if np.asarray(wanted).dtype == np.float16:
+            if wanted.dtype == np.float16:
                 tolerance = 2e-3
-            if array.shape != np.shape(wanted):
+            if array.shape != wanted.shape:
                 return f"wrong shape: {array.shape}"
-            pair = (
-                np.clip(x, -LARGEST, LARGEST)
-                for x in (array, np.asarray(wanted, float))
+            a, b = (
+                np.clip(x, -LARGEST, LARGEST) for x in (array, wanted.astype(float))
             )
-            if not np.allclose(*pair, tolerance, tolerance, equal_nan=True):
+            if not np.allclose(a, b, tolerance, tolerance, equal_nan=True):
                 return "wrong"
     return "right"
 

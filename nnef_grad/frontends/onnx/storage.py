@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -23,9 +22,6 @@ from nnef_grad.frontends.values import Array
 GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
 # Initializers of fewer bytes stay in the message: shapes may depend on them.
 _SMALL = 2**16
-
-
-_Bytes = bytes | mmap
 
 
 class _Field(NamedTuple):
@@ -45,14 +41,11 @@ def load(path: Path) -> tuple[Any, Callable[[Any], Array]]:
     """
     arrays: dict[str, Array] = {}
     with path.open("rb") as file:
-        # What is empty cannot be mapped.
-        is_empty = not os.fstat(file.fileno()).st_size
-        content = b"" if is_empty else mmap(file.fileno(), 0, access=ACCESS_READ)
         parts = [
-            _graph(file, content, field, arrays)
+            _graph(file, field, arrays)
             if field.number == GRAPH
-            else content[field.begin : field.end]
-            for field in _fields(content, 0, len(content))
+            else _bytes(file, field.begin, field.end)
+            for field in _fields(file, 0, path.stat().st_size)
         ]
     model = onnx.load_model_from_string(b"".join(parts))
     for initializer in model.graph.initializer:
@@ -89,48 +82,50 @@ def _beside(initializer: Any, folder: Path) -> Array:
     return array.astype(kind, copy=False).reshape(shape)
 
 
-def _graph(
-    file: BinaryIO, content: _Bytes, field: _Field, arrays: dict[str, Array]
-) -> bytes:
+def _graph(file: BinaryIO, field: _Field, arrays: dict[str, Array]) -> bytes:
     """The field of a graph, without the data of large initializers."""
     parts = [
-        _initializer(file, content, inner, arrays)
+        _initializer(file, inner, arrays)
         if inner.number == INITIALIZER and inner.end - inner.content > _SMALL
-        else content[inner.begin : inner.end]
-        for inner in _fields(content, field.content, field.end)
+        else _bytes(file, inner.begin, inner.end)
+        for inner in _fields(file, field.content, field.end)
     ]
     return tag(GRAPH, sum(map(len, parts))) + b"".join(parts)
 
 
-def _initializer(
-    file: BinaryIO, content: _Bytes, field: _Field, arrays: dict[str, Array]
-) -> bytes:
+def _initializer(file: BinaryIO, field: _Field, arrays: dict[str, Array]) -> bytes:
     """The field of an initializer without its data, of which it makes an array."""
-    fields = list(_fields(content, field.content, field.end))
-    head = b"".join(content[f.begin : f.end] for f in fields if f.number != RAW_DATA)
+    fields = list(_fields(file, field.content, field.end))
+    heads = [f for f in fields if f.number != RAW_DATA]
+    head = b"".join(_bytes(file, f.begin, f.end) for f in heads)
     raw = [f for f in fields if f.number == RAW_DATA]
     tensor = onnx.TensorProto.FromString(head)
     kind = tensor_dtype_to_np_dtype(tensor.data_type)
     size = kind.itemsize * np.prod(tensor.dims)
     if kind.kind not in "fiub" or [size] != [f.end - f.content for f in raw]:
-        return content[field.begin : field.end]
-    # Not from the map: its pages would be in memory, too.
+        return _bytes(file, field.begin, field.end)
     file.seek(raw[0].content)
     array = np.fromfile(file, kind.newbyteorder("<"), int(np.prod(tensor.dims)))
     arrays[tensor.name] = array.astype(kind, copy=False).reshape(tuple(tensor.dims))
     return tag(INITIALIZER, len(head)) + head
 
 
-def _fields(content: _Bytes, begin: int, end: int) -> Iterator[_Field]:
+def _bytes(file: BinaryIO, begin: int, end: int) -> bytes:
+    """A part of a file. Pages of a map would stay in memory, beside the arrays."""
+    file.seek(begin)
+    return file.read(end - begin)
+
+
+def _fields(file: BinaryIO, begin: int, end: int) -> Iterator[_Field]:
     """The fields of a message, by their tags and lengths.
 
     Raises:
         ValueError: it is no message.
     """
     while begin < end:
-        key, place = _read_varint(content, begin)
+        key, place = _read_varint(file, begin)
         number, kind = divmod(key, 8)
-        size, after = _read_varint(content, place) if kind in (0, 2) else (0, place)
+        size, after = _read_varint(file, place) if kind in (0, 2) else (0, place)
         after += {0: 0, 1: 8, 2: size, 5: 4}.get(kind, end)
         if after > end:
             raise ValueError("it is damaged, or no protocol buffer")
@@ -138,12 +133,12 @@ def _fields(content: _Bytes, begin: int, end: int) -> Iterator[_Field]:
         begin = after
 
 
-def _read_varint(content: _Bytes, place: int) -> tuple[int, int]:
+def _read_varint(file: BinaryIO, place: int) -> tuple[int, int]:
     """A number and the place after it: seven bits a byte, the lowest first; the eighth says
     that there are more.
     """
     number = 0
-    for shift, byte in enumerate(content[place : place + 10]):
+    for shift, byte in enumerate(_bytes(file, place, place + 10)):
         number |= (byte & 0x7F) << 7 * shift
         if byte < 0x80:
             return number, place + shift + 1
