@@ -219,7 +219,7 @@ def in_torch(path: str) -> dict[str, Any]:
     module.requires_grad_(requires_grad=False)
     for name, layer in [*module.named_modules()]:
         if isinstance(layer, nn.Linear):
-            file = folder / "step" / f"{name}.weight.lora_A.dat"
+            file = folder / "step" / f"{name.replace('.', '_')}_weight_lora_A.dat"
             a = np.fromfile(file, np.float32, offset=128)
             parent = module.get_submodule(name.rpartition(".")[0])
             setattr(parent, name.rpartition(".")[2], Adapted(layer, a))
