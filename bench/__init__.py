@@ -14,6 +14,7 @@ rows.py         what was measured
 comparisons.py  which figures are compared with which, and the goals
 report.py       the table in the terminal, and the JSON file
 data_parallel.py  a program of its own: steps per second of several processes
+memory.py  a program of its own: the tables about memory
 recomputation.py  a program of its own: memory with and without computing again
 page.py         docs/speed.md, from the JSON file
 plot.py, figures.py  its figures

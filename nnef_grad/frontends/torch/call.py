@@ -148,12 +148,13 @@ class Call(Step):
         self.require(is_known(value), f"{what} must not depend on the inputs")
         return value
 
-    def alone(self, made: Any) -> list[Any]:
-        """A first result, if there is no need of others."""
-        parts = (node for node in self.node.users if node.args[1] != 0)
-        is_alone = not any(part.users for part in parts)
+    def alone(self, *made: Any) -> list[Any]:
+        """The first results, if there is no need of others, nor of those that are None."""
+        results = [*made, *[None] * (len(self.fake) - len(made))]
+        needed = (part.args[1] for part in self.node.users if part.users)
+        is_alone = all(results[place] is not None for place in needed)
         self.require(is_alone, "only the first result can be used")
-        return [made, *(None for _ in self.fake[1:])]
+        return results
 
     def has_infinity(self, nodes: Sequence[Any]) -> bool:
         """Whether infinity is written where the values of nodes are computed."""

@@ -38,6 +38,13 @@ class Bag(nn.Module):  # type: ignore[misc]
         return self.bag(i)
 
 
+def put_at(x: Any, places: Any, row: Any) -> Any:
+    """The same row at all places, some of which are equal."""
+    y = x * 1
+    y[places] = row.to(x.dtype)
+    return y * x
+
+
 def attention(**options: Any) -> Any:
     return lambda q, k, v, *m: F.scaled_dot_product_attention(q, k, v, *m, **options)
 
@@ -94,6 +101,12 @@ CASES: Cases = {
     "indices with a gap": of(lambda x, i: x[i, :, i], lambda r: [r(3, 2, 3), r.ints(3, 2)]),
     "indices that are broadcast": of(lambda x, i, j: x[i[:, None], j], lambda r: [r(4, 5), r.ints(4, 3), r.ints(5, 2)]),
     "take_along_dim": of(lambda x, i: x.take_along_dim(i, 1), lambda r: [r(3, 4), r.ints(4, 3, 2)]),
+    "take_along_dim, from the end": of(lambda x, i: x.take_along_dim(i, 1), lambda r: [r(3, 4), r.ints(4, 3, 2, low=-4)]),
+    "a row at indices that repeat": of(lambda x, i: put_at(x, i, torch.tensor([2.0, -3.0])), lambda r: [r(4, 2), r.ints(4, 3)]),
+    "a column at indices that repeat": of(lambda x, i: put_at(x.T, i, torch.tensor([2.0, -3.0, 1.0])), lambda r: [r(3, 4), r.ints(4, 6, low=-4)]),
+    "index_fill at indices that repeat": of(lambda x, i: x.index_fill(1, i, -2.5) * x, lambda r: [r(2, 4), r.ints(4, 6)]),
+    "padding_idx from the end": of(lambda x, i: F.embedding_bag(i, x, padding_idx=-1), lambda r: [r(4, 2), r.ints(4, 2, 3)], refused="padding_idx"),
+    "moments of a normalization": of(lambda x: torch.native_layer_norm(x, [3], None, None, 1e-5)[1] * x, lambda r: [r(2, 3)], refused="first result"),
     "gather": of(lambda x, i: x.gather(0, i), lambda r: [r(3, 4), r.ints(3, 2, 4)]),
     "index_select": of(lambda x, i: x.index_select(1, i), lambda r: [r(3, 4), r.ints(4, 3)]),
     "take": of(lambda x, i: x.take(i), lambda r: [r(3, 4), r.ints(12, 5)]),

@@ -13,7 +13,10 @@ from nnef_grad.frontends.values import dtype_of, is_known, is_open, shape_of
 # ---- What passes a tensor on ----
 
 
-@aten("alias", "clone", "contiguous", "lift_fresh", "lift_fresh_copy", "positive")
+@aten(
+    "alias", "clone", "conj_physical", "contiguous", "lift_fresh", "lift_fresh_copy",
+    "positive", "resolve_conj", "resolve_neg",
+)  # fmt: skip
 def itself(call: Call, x: Any) -> Any:
     """The tensor itself: where it lies in memory is no matter of the graph."""
     return x

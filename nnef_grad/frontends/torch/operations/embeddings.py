@@ -37,8 +37,9 @@ def embedding_bag(call: Call, weight: Any, numbers: Any, offsets: Any, *_: Any) 
     """
     padding, factors = map(call.given.get, ("padding_idx", "per_sample_weights"))
     call.require(not call.given["scale_grad_by_freq"], _SCALED)
-    no_padding = padding is None or padding < 0
-    call.require(no_padding, "padding_idx is not supported: use embedding, and a sum")
+    # -1 is the last row, but none in what PyTorch makes of the operation.
+    is_none = padding is None or (padding < 0 and call.packet != "embedding_bag")
+    call.require(is_none, "padding_idx is not supported: use embedding, and a sum")
     found = rows(call, weight, numbers, 0)
     if factors is not None:
         column = call("unsqueeze", factors, hint="factors", axes=[1])

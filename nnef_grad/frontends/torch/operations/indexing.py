@@ -195,11 +195,14 @@ def index_put(
     chosen = _selection(call, x, indices)
     numbers = _numbers(call, x, chosen)
     shape = shape_of(x)
-    if prod(shape_of(values)) == 1 and not accumulate:
-        return _put_one(call, x, numbers, call.reshaped(values, []), chosen.axes)
     others, count = chosen.others(len(shape)), len(chosen.shape)
     outer = [shape[axis] for axis in others]
     made = (*outer[: chosen.place], *chosen.shape, *outer[chosen.place :])
+    own = [1] * (len(made) - len(shape_of(values))) + [*shape_of(values)]
+    rest = [*own[: chosen.place], *own[chosen.place + count :]]
+    if prod(own) == prod(rest) and not accumulate:
+        value = call.reshaped(values, rest if prod(rest) != 1 else [])
+        return _put_one(call, x, numbers, value, chosen.axes)
     wide = call.broadcast(values, made)
     places = [*range(chosen.place, chosen.place + count)]
     updates = move_axes(call, wide, places, [*range(count)])
@@ -232,7 +235,9 @@ def _put_where(
 
 
 def _put_one(call: Call, x: Any, numbers: Any, value: Any, axes: list[int]) -> Any:
-    """One value in place of what has some numbers, counted in row-major order of axes."""
+    """The same value in place of all that has some numbers, counted in row-major order of
+    axes. It has the other axes, or none.
+    """
     extents = [n if a in axes else 1 for a, n in enumerate(shape_of(x))]
     total, count = prod(extents), prod(shape_of(numbers))
     if is_known(numbers):
@@ -243,7 +248,20 @@ def _put_one(call: Call, x: Any, numbers: Any, value: Any, axes: list[int]) -> A
         row = call.reshaped(call.typed(numbers, "scalar"), [1, count], "row")
         taken = call("eq", row, call.positions(total, 0, 2), hint="taken")
         hit = call("any_reduce", taken, axes=[1], hint="hit")
+    if shape_of(value):
+        others = iter(shape_of(value))
+        wide = [1 if a in axes else next(others) for a in range(len(extents))]
+        value = call.reshaped(value, wide)
     return call("select", call.reshaped(hit, extents, "mask"), value, x)
+
+
+@aten("index_fill")
+def _index_fill(call: Call, x: Any, axis: int, numbers: Any, value: Any) -> Any:
+    if not shape_of(x):
+        return call.reshaped(call.typed(value, dtype_of(x)), [])
+    along = call.axis(axis, len(shape_of(x)))
+    places = place_of(call, numbers, shape_of(x)[along])
+    return _put_one(call, x, places, call.typed(value, dtype_of(x)), [along])
 
 
 def _put(
@@ -329,7 +347,7 @@ def take_along(call: Call, x: Any, numbers: Any, axis: int | None = None) -> Any
         call.broadcast(part, (*sides[0], shape_of(part)[along], *sides[1]))
         for part in (x, numbers)
     )
-    return gather_elements(call, x, numbers, along, from_end=False)
+    return gather_elements(call, x, numbers, along)
 
 
 @aten("scatter.src", "scatter.value", "scatter_add", "scatter_reduce")

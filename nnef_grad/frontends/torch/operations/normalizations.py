@@ -32,9 +32,7 @@ def _normalized(
     "_native_batch_norm_legit_functional",
 )  # fmt: skip
 def batch_norm(call: Call, x: Any, weight: Any, bias: Any, *_: Any) -> Any:
-    """Normalization of each channel, by what is known of it or by the batch. Nothing reads
-    the moments of the batch that are results.
-    """
+    """Normalization of each channel, by what is known of it or by the batch."""
     running = [call.given.get(name) for name in ("running_mean", "running_var")]
     if call.given.get("training", False) or running[0] is None:
         axes = [axis for axis in range(len(shape_of(x))) if axis != 1]
@@ -44,7 +42,7 @@ def batch_norm(call: Call, x: Any, weight: Any, bias: Any, *_: Any) -> Any:
             running = _moved(call, x, running, moments)
     else:
         y = _normalized(call, x, _rows(call, *running), weight, bias)
-    return y if call.packet == "batch_norm" else [y, None, None, *running]
+    return y if call.packet == "batch_norm" else call.alone(y, None, None, *running)
 
 
 def _moved(
@@ -85,7 +83,7 @@ def _layer_norm(
     y = call.expand("normalized", x, mean, variance, epsilon=epsilon)
     rows = (v if v is None else call.of_rank(v, rank) for v in (weight, bias))
     y = _affine(call, y, *rows)
-    return [y, None, None] if "native" in call.name else y
+    return call.alone(y) if "native" in call.name else y
 
 
 def _affine(call: Call, y: Any, weight: Any, bias: Any) -> Any:
@@ -95,9 +93,7 @@ def _affine(call: Call, y: Any, weight: Any, bias: Any) -> Any:
 
 @aten("native_group_norm")
 def group_norm(call: Call, x: Any, weight: Any, bias: Any, *sizes: Any) -> list[Any]:
-    """Normalization of each group of channels of each item of the batch; nothing reads its
-    moments.
-    """
+    """Normalization of each group of channels of each item of the batch."""
     *_, groups, epsilon = sizes
     shape = shape_of(x)
     parts = call.reshaped(x, [shape[0], groups, prod(shape[1:]) // groups], "groups")
@@ -105,4 +101,4 @@ def group_norm(call: Call, x: Any, weight: Any, bias: Any, *sizes: Any) -> list[
     normal = call.expand("normalized", parts, mean, variance, epsilon=epsilon)
     y = call.reshaped(normal, shape)
     rows = (None if v is None else _rows(call, v)[0] for v in (weight, bias))
-    return [_affine(call, y, *rows), None, None]
+    return call.alone(_affine(call, y, *rows))

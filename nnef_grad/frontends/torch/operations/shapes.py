@@ -416,4 +416,4 @@ def _cartesian_product(call: Call, tensors: Sequence[Any]) -> Any:
         own = [n if axis == place else 1 for axis, n in enumerate(extents)]
         wide = call.broadcast(call.reshaped(x, own), tuple(extents))
         columns.append(call.reshaped(wide, [prod(extents), 1]))
-    return call.joined(columns, 1)
+    return call.reshaped(call.joined(columns, 1), call.result_shape)
