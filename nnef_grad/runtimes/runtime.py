@@ -58,7 +58,8 @@ class Runtime:
         """
         module = import_module(f"nnef_grad.runtimes.{self.name}")
         run: Run = module.compile_graph(graph, data or {}, threads)
-        return run
+        # Some read the memory of the caller in its order.
+        return lambda inputs: run([np.asarray(x, order="C") for x in inputs])
 
 
 @contextmanager

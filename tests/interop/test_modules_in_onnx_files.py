@@ -116,6 +116,13 @@ def put(x: Any) -> Any:
     return y
 
 
+def put_at(x: Any, places: Any) -> Any:
+    """A number at indices, two of which are equal."""
+    y = x.clone()
+    y[:, places] = 2.5
+    return y * x
+
+
 MASK = [[1, 1, 0], [0, 0, 0], [1, 0, 1], [0, 1, 0]]
 OPEN = [[1, 1, 0], [0, 0, 1], [1, 0, 1], [0, 1, 0]]
 
@@ -200,6 +207,14 @@ def cases() -> Iterator[Any]:
         *product,
     )
     yield case("assignments", lambda x, w: put(x @ w), [x], *product)
+    again = torch.tensor([2, 1, 2])
+    yield case("numbers-again", lambda x, i, w: put_at(x @ w, i), [x, again], *product)
+    yield case(
+        "filled-again",
+        lambda x, i, w: (x @ w).index_fill(1, i, 2.5) * x.sum(),
+        [x, again],
+        *product,
+    )
     yield case("largest", lambda x, w: torch.topk(x @ w, 3)[0], [x], *product)
     yield case(
         "smallest",

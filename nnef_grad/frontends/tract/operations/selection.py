@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.frontends.step import Step, expansion
-from nnef_grad.frontends.values import as_array, dtype_of, is_known, shape_of, simple
+from nnef_grad.frontends.values import (
+    as_array,
+    dtype_of,
+    is_known,
+    is_uniform,
+    shape_of,
+    simple,
+)
 from nnef_grad.graph.extents import has_symbols
 
 # Each of the largest elements is a step of an unrolled loop.
@@ -85,6 +92,8 @@ def scatter_elements(
     from_end: bool = True,
 ) -> Any:
     """Replaces the elements at indices with updates, or adds these."""
+    if reduction == "none":
+        updates = _one_of(updates)
     # One update may be for all indices, which may be equal then.
     is_one = reduction == "none" and not shape_of(updates)
     name = _put(step, reduction, "put_one" if is_one else "put", "put_sums")
@@ -164,17 +173,28 @@ def put_blocks(
     name = _put(step, reduction, "put_rows", "put_row_sums")
     shape, count = shape_of(x), prod(shape_of(number))
     total, size = prod(shape[:depth]), prod(shape[depth:])
-    if reduction == "none":
-        _refuse_repeated(step, number)
+    settings: dict[str, Any] = {"extent": float(total) if from_end else 0.0}
+    if reduction == "none" and not shape_of(_one_of(updates)):
+        name, updates, settings["axis"] = "put_one", _one_of(updates), 1
+    else:
+        if reduction == "none":
+            _refuse_repeated(step, number)
+        updates = step.reshaped(updates, [count, size], "updates")
     made = step.expand(
         name,
         step.reshaped(x, [total, size], "blocks"),
         step.reshaped(_scalars(step, number), [1, count], "row"),
-        step.reshaped(updates, [count, size], "updates"),
+        updates,
         step.positions(total, 0, 2),
-        extent=float(total) if from_end else 0.0,
+        **settings,
     )
     return step.reshaped(made, shape)
+
+
+def _one_of(updates: Any) -> Any:
+    """Known updates that are all equal, as one number: their indices may be equal, too."""
+    is_one = is_known(updates) and np.size(updates) and is_uniform(as_array(updates))
+    return as_array(updates).reshape(-1)[0].item() if is_one else updates
 
 
 def _block_numbers(step: Step, indices: Any, places: Sequence[int]) -> Any:
