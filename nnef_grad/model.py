@@ -297,8 +297,9 @@ def _text(graph: Graph) -> str:
     """
     if not graph.inputs:
         message = f"graph '{graph.name}' has no input, which NNEF requires"
-        advice = "without a fixed learning rate, a step that uses sums has one"
-        raise UsageError(f"{message}: {advice}")
+        is_step = any(op.name == "update" for op in graph.operations)
+        advice = ": without a fixed learning rate, a step that uses sums has one"
+        raise UsageError(message + advice * is_step)
     if is_of_dialect(graph):
         # Importing the lowerings takes longer than compiling.
         from nnef_grad.targets.dialect import in_dialect
