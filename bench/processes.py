@@ -69,6 +69,12 @@ def answer(function: Callable[[dict[str, Any]], object]) -> None:
     print("\n" + json.dumps(function(request)))
 
 
+def answer_by_kind(*functions: Callable[..., object]) -> None:
+    """`answer`, by the function that the request names."""
+    known = {function.__name__: function for function in functions}
+    answer(lambda request: known[request.pop("kind")](**request))
+
+
 # ---- Programs that stay, and run when they are told to ----
 
 # What is timed; it returns the results.

@@ -299,7 +299,7 @@ def _text(graph: Graph) -> str:
         message = f"graph '{graph.name}' has no input, which NNEF requires"
         is_step = any(op.name == "update" for op in graph.operations)
         advice = ": without a fixed learning rate, a step that uses sums has one"
-        raise UsageError(message + advice * is_step)
+        raise UsageError(message + advice if is_step else message)
     if is_of_dialect(graph):
         # Importing the lowerings takes longer than compiling.
         from nnef_grad.targets.dialect import in_dialect

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench.processes import answer
+from bench.processes import answer_by_kind
 from bench.workers.memory import mebibytes
 
 WORDS, STEPS, LENGTH = 5000, 50, 128
@@ -87,12 +87,5 @@ def in_tract(path: str) -> dict[str, Any]:
     return {"losses": losses, "loaded": loaded, "peak": peak, "seconds": seconds}
 
 
-ROWS: dict[str, Callable[..., Any]] = {f.__name__: f for f in (stages, in_tract)}
-
-
-def found(request: dict[str, Any]) -> Any:
-    return ROWS[request.pop("kind")](**request)
-
-
 if __name__ == "__main__":
-    answer(found)
+    answer_by_kind(stages, in_tract)

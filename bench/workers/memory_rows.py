@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from torch._subclasses import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 import nnef_grad
-from bench.processes import answer
+from bench.processes import answer_by_kind
 from bench.workers import memory
 from bench.workers.memory_alone import LENGTH, STEPS, WORDS, batches
 from bench.workers.torch_models import (
@@ -252,15 +251,5 @@ class Adapted(nn.Module):  # type: ignore[misc]
         return y
 
 
-ROWS: dict[str, Callable[..., Any]] = {
-    function.__name__: function
-    for function in (limit, saved, resident, export, step, in_torch)
-}
-
-
-def found(request: dict[str, Any]) -> Any:
-    return ROWS[request.pop("kind")](**request)
-
-
 if __name__ == "__main__":
-    answer(found)
+    answer_by_kind(limit, saved, resident, export, step, in_torch)

@@ -171,7 +171,7 @@ def _compiled(graph: Graph, runtime: Runtime) -> Run:
     run = runtime.compile(graph, threads=torch.get_num_threads())
 
     def call(inputs: Tensors) -> list[torch.Tensor]:
-        found = run([value.detach().contiguous().numpy() for value in inputs])
+        found = run([value.detach().numpy() for value in inputs])
         return [*map(torch.from_numpy, found)]
 
     return call

@@ -5,6 +5,7 @@ next to autograd, or refused.
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -99,22 +100,19 @@ def _is_defined(module: Called) -> bool:
     return bool(module.given and results) and is_real and has_elements
 
 
+# What is said of that which has no gradient.
+NO_GRADIENT = "not differentiable", "derivative", "is named"
+
+
 def _check(module: Called) -> None:
     try:
-        try:
-            compare(module, module.given)
-        except RuntimeError as error:
-            if "not differentiable" not in str(error) and "derivative" not in str(
-                error
-            ):
-                raise
-            _check_values(module)
-        except nnef_grad.NnefGradError as error:
-            if "is named" not in str(error):
-                raise
-            _check_values(module)
-    except nnef_grad.NnefGradError:
-        return
+        compare(module, module.given)
+    except (RuntimeError, nnef_grad.NnefGradError) as error:
+        if any(words in str(error) for words in NO_GRADIENT):
+            with suppress(nnef_grad.NnefGradError):
+                _check_values(module)
+        elif not isinstance(error, nnef_grad.NnefGradError):
+            raise
 
 
 def _check_values(module: Called) -> None:

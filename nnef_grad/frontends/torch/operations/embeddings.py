@@ -45,7 +45,7 @@ def embedding_bag(call: Call, weight: Any, numbers: Any, offsets: Any, *_: Any) 
         column = call("unsqueeze", factors, hint="factors", axes=[1])
         found = call("mul", found, column, hint="rows")
     # The other results are for PyTorch's own derivative.
-    return [_of_bags(call, found, numbers, offsets), *[None] * (len(call.fake) - 1)]
+    return call.alone(_of_bags(call, found, numbers, offsets))
 
 
 def _of_bags(call: Call, found: Any, numbers: Any, offsets: Any) -> Any:

@@ -198,9 +198,11 @@ def index_put(
     others, count = chosen.others(len(shape)), len(chosen.shape)
     outer = [shape[axis] for axis in others]
     made = (*outer[: chosen.place], *chosen.shape, *outer[chosen.place :])
-    own = [1] * (len(made) - len(shape_of(values))) + [*shape_of(values)]
-    rest = [*own[: chosen.place], *own[chosen.place + count :]]
-    if prod(own) == prod(rest) and not accumulate:
+    given = [1] * (len(made) - len(shape_of(values))) + [*shape_of(values)]
+    rest = [*given[: chosen.place], *given[chosen.place + count :]]
+    if prod(given) == prod(rest) and not accumulate:
+        for axis in chosen.axes:
+            rest.insert(axis, 1)
         value = call.reshaped(values, rest if prod(rest) != 1 else [])
         return _put_one(call, x, numbers, value, chosen.axes)
     wide = call.broadcast(values, made)
@@ -236,7 +238,7 @@ def _put_where(
 
 def _put_one(call: Call, x: Any, numbers: Any, value: Any, axes: list[int]) -> Any:
     """The same value in place of all that has some numbers, counted in row-major order of
-    axes. It has the other axes, or none.
+    axes; it is broadcast along these.
     """
     extents = [n if a in axes else 1 for a, n in enumerate(shape_of(x))]
     total, count = prod(extents), prod(shape_of(numbers))
@@ -248,20 +250,17 @@ def _put_one(call: Call, x: Any, numbers: Any, value: Any, axes: list[int]) -> A
         row = call.reshaped(call.typed(numbers, "scalar"), [1, count], "row")
         taken = call("eq", row, call.positions(total, 0, 2), hint="taken")
         hit = call("any_reduce", taken, axes=[1], hint="hit")
-    if shape_of(value):
-        others = iter(shape_of(value))
-        wide = [1 if a in axes else next(others) for a in range(len(extents))]
-        value = call.reshaped(value, wide)
     return call("select", call.reshaped(hit, extents, "mask"), value, x)
 
 
 @aten("index_fill")
 def _index_fill(call: Call, x: Any, axis: int, numbers: Any, value: Any) -> Any:
+    value = call.typed(value, dtype_of(x))
     if not shape_of(x):
-        return call.reshaped(call.typed(value, dtype_of(x)), [])
+        return value
     along = call.axis(axis, len(shape_of(x)))
     places = place_of(call, numbers, shape_of(x)[along])
-    return _put_one(call, x, places, call.typed(value, dtype_of(x)), [along])
+    return _put_one(call, x, places, value, [along])
 
 
 def _put(

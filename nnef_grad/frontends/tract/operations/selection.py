@@ -92,10 +92,7 @@ def scatter_elements(
     from_end: bool = True,
 ) -> Any:
     """Replaces the elements at indices with updates, or adds these."""
-    if reduction == "none":
-        updates = _one_of(updates)
-    # One update may be for all indices, which may be equal then.
-    is_one = reduction == "none" and not shape_of(updates)
+    updates, is_one = _one_of(updates, reduction)
     name = _put(step, reduction, "put_one" if is_one else "put", "put_sums")
     shape, given = shape_of(x), shape_of(indices)
     rank = len(shape)
@@ -174,12 +171,13 @@ def put_blocks(
     shape, count = shape_of(x), prod(shape_of(number))
     total, size = prod(shape[:depth]), prod(shape[depth:])
     settings: dict[str, Any] = {"extent": float(total) if from_end else 0.0}
-    if reduction == "none" and not shape_of(_one_of(updates)):
-        name, updates, settings["axis"] = "put_one", _one_of(updates), 1
+    updates, is_one = _one_of(updates, reduction)
+    if is_one:
+        name, settings["axis"] = "put_one", 1
     else:
-        if reduction == "none":
-            _refuse_repeated(step, number)
         updates = step.reshaped(updates, [count, size], "updates")
+    if reduction == "none" and not is_one:
+        _refuse_repeated(step, number)
     made = step.expand(
         name,
         step.reshaped(x, [total, size], "blocks"),
@@ -191,10 +189,13 @@ def put_blocks(
     return step.reshaped(made, shape)
 
 
-def _one_of(updates: Any) -> Any:
-    """Known updates that are all equal, as one number: their indices may be equal, too."""
-    is_one = is_known(updates) and np.size(updates) and is_uniform(as_array(updates))
-    return as_array(updates).reshape(-1)[0].item() if is_one else updates
+def _one_of(updates: Any, reduction: str) -> tuple[Any, bool]:
+    """Updates, and whether one is for all indices, which may be equal then: known ones that
+    are all equal are one number.
+    """
+    if reduction == "none" and is_known(updates) and is_uniform(as_array(updates)):
+        updates = as_array(updates).flat[0].item()
+    return updates, reduction == "none" and not shape_of(updates)
 
 
 def _block_numbers(step: Step, indices: Any, places: Sequence[int]) -> Any:
