@@ -9,19 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from functorch.compile import (  # type: ignore[import-untyped]
-    aot_function,
-    make_boxed_func,
-    min_cut_rematerialization_partition,
-)
 from torch import nn
-from torch._subclasses import FakeTensorMode
-from torch.utils._pytree import tree_leaves
 
 import nnef_grad
 from bench.processes import answer_by_kind
 from bench.workers import memory
 from bench.workers.memory_alone import LENGTH, STEPS, WORDS, batches
+from bench.workers.min_cut import saved_bytes
 from bench.workers.torch_models import (
     declare_compiled_operators,
     of_timm,
@@ -100,38 +94,12 @@ def saved(net: str) -> dict[str, Any]:
 
 def _saved_by_torch(module: Any, x: torch.Tensor) -> int:
     state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    nodes: list[Any] = []
 
-    def forward(half: Any, _: object) -> Any:
-        nodes.extend(tree_leaves(half.graph.output_node().args)[1:])
-        return make_boxed_func(half.forward)
-
-    def network(x: torch.Tensor, *values: torch.Tensor) -> Any:
+    def called(x: torch.Tensor, *values: torch.Tensor) -> Any:
         given = dict(zip(state, values, strict=True))
         return torch.func.functional_call(module, given, x)
 
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        fed = [mode.from_tensor(t.detach()) for t in state.values()]
-        for tensor, value in zip(fed, state.values(), strict=True):
-            tensor.requires_grad_(value.requires_grad)
-        aot_function(
-            network,
-            fw_compiler=forward,
-            bw_compiler=lambda half, _: make_boxed_func(half.forward),
-            partition_fn=min_cut_rematerialization_partition,
-        )(mode.from_tensor(x), *fed)
-    bases = {_base(node) for node in nodes}
-    kept = (node.meta["val"] for node in bases if node.op != "placeholder")
-    return sum(
-        t.numel() * t.element_size() for t in kept if isinstance(t, torch.Tensor)
-    )
-
-
-def _base(node: Any) -> Any:
-    """What a view is a view of."""
-    while node.op == "call_function" and getattr(node.target, "is_view", False):
-        node = node.args[0]
-    return node
+    return saved_bytes(called, [x, *state.values()])
 
 
 # ---- Measured ----

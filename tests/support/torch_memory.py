@@ -14,19 +14,13 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from functorch.compile import (  # type: ignore[import-untyped]
-    aot_function,
-    make_boxed_func,
-    min_cut_rematerialization_partition,
-)
 from torch import Tensor
-from torch._subclasses import FakeTensorMode
-from torch.fx import GraphModule, Node
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import nnef_grad
+from bench.workers import min_cut
 from nnef_grad.ops.liveness import last_uses
 from nnef_grad.ops.traits import FED
 from nnef_grad.ops.windows import windows_of
@@ -66,7 +60,6 @@ def saved_bytes(graph: nnef_grad.Graph, wrt: Collection[str]) -> int:
     its own, besides inputs and variables.
     """
     fed = [t for op in graph.operations if op.name in FED for t in op.outputs]
-    found: list[Node] = []
 
     def network(*given: Tensor) -> Tensor:
         values = dict(zip(fed, given, strict=True))
@@ -78,21 +71,11 @@ def saved_bytes(graph: nnef_grad.Graph, wrt: Collection[str]) -> int:
                 )
         return values[graph.outputs[0]]
 
-    def forward(half: GraphModule, _: object) -> Any:
-        # The first output is that of the network.
-        found.extend(tree_leaves(half.graph.output_node().args)[1:])
-        return make_boxed_func(half.forward)
-
-    with FakeTensorMode():
-        given = [torch.empty(t.shape, requires_grad=graph.names[t] in wrt) for t in fed]
-        aot_function(
-            network,
-            fw_compiler=forward,
-            bw_compiler=lambda half, _: make_boxed_func(half.forward),
-            partition_fn=min_cut_rematerialization_partition,
-        )(*given)
-    kept = [node.meta["val"] for node in found if node.op != "placeholder"]
-    return sum(t.numel() * t.element_size() for t in kept if isinstance(t, Tensor))
+    given = [
+        torch.empty(t.shape, device="meta", requires_grad=graph.names[t] in wrt)
+        for t in fed
+    ]
+    return min_cut.saved_bytes(network, given)
 
 
 def peak_bytes(graph: nnef_grad.Graph, wrt: Collection[str]) -> int:
