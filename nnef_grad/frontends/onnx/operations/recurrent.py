@@ -1,4 +1,4 @@
-"""Recurrent layers, in one direction or in both."""
+"""Products of matrices, and recurrent layers, in one direction or in both."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nnef_grad.frontends.expansions.products import linear
-from nnef_grad.frontends.expansions.recurrence import (
+from nnef_grad.frontends.expansions.loops import (
     Cell,
     Weights,
     along,
     part,
     with_one_bias,
 )
+from nnef_grad.frontends.expansions.products import contract, linear, matmul
 from nnef_grad.frontends.onnx.operations.elementwise import applied, settings_of
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.values import is_known, shape_of
@@ -179,3 +179,34 @@ def _state(node: Node, x: Any, number: int, place: int) -> Any:
         return part(node, given, layout, place)
     shape = [shape_of(x)[1 - layout], shape_of(node.operands[2])[2]]
     return node("constant", hint="zeros", dtype="scalar", shape=shape, value=[0.0])
+
+
+# ---- Products ----
+
+
+onnx_op("MatMul")(matmul)
+
+
+@onnx_op("Gemm")
+def _gemm(node: Node, a: Any, b: Any, c: Any = None) -> Any:
+    """alpha * a * b + beta * c, in the shortest form in NNEF."""
+    alpha, beta = node.get("alpha", 1.0), node.get("beta", 1.0)
+    flips: dict[str, Any] = {
+        f"transpose{side}": bool(node.get(f"trans{side}", 0)) for side in "AB"
+    }
+    is_plain = alpha == 1.0 and beta == 1.0
+    if is_plain and c is not None and list(flips.values()) == [False, True]:
+        bias = node.of_rank(c, 2) if shape_of(c) else c
+        if shape_of(bias)[:1] in ((), (1,)):
+            return node("linear", a, b, bias)
+    product = node("matmul", a, b, hint=None if c is None else "product", **flips)
+    made = product if alpha == 1.0 else node("mul", product, float(alpha))
+    if c is None or beta == 0.0:
+        return made
+    added = c if beta == 1.0 else node("mul", c, float(beta), hint="added")
+    return node("add", *node.aligned(made, added))
+
+
+@onnx_op("Einsum")
+def _einsum(node: Node, *operands: Any) -> Any:
+    return contract(node, operands, node.get("equation", ""))

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nnef_grad.frontends.expansions.einsum import contract
-from nnef_grad.frontends.expansions.products import linear, matmul
+from nnef_grad.frontends.expansions.products import contract, linear, matmul
 from nnef_grad.frontends.torch.call import Call, aten
 
 aten("linear")(linear)

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from math import prod, sqrt
 from typing import Any
 
-from nnef_grad.frontends.expansions import attention, resizing
-from nnef_grad.frontends.expansions.einsum import contract
+from nnef_grad.frontends.expansions import products, resizing
+from nnef_grad.frontends.expansions.products import contract
 from nnef_grad.frontends.step import Step, expansion
 from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.language.library import standard
@@ -161,11 +161,11 @@ def attend(
     shape = shape_of(q)
     step.require(not (is_causal and mask is not False), "a causal one has no mask")
     if len(shape) >= 4:
-        k, v = (attention.shared(step, x, shape[-3]) for x in (k, v))
+        k, v = (products.shared(step, x, shape[-3]) for x in (k, v))
     factor = scale if scale != 0.0 else 1.0 / sqrt(shape[-1])
     if is_causal:
-        mask = attention.causal(step, shape[-2], shape_of(k)[-2], len(shape))
-    return step("matmul", attention.weights(step, q, k, mask, factor), v)
+        mask = products.causal(step, shape[-2], shape_of(k)[-2], len(shape))
+    return step("matmul", products.weights(step, q, k, mask, factor), v)
 
 
 @expansion("tract_transformers_scaled_masked_softmax")
@@ -175,7 +175,7 @@ def masked_softmax(
     """softmax(x scale + mask), optionally with zeros where everything is masked."""
     rank = len(shape_of(x))
     scores = step("mul", x, scale, hint="scores")
-    made = step("softmax", attention.masked(step, scores, mask), axes=[rank - 1])
+    made = step("softmax", products.masked(step, scores, mask), axes=[rank - 1])
     if not post_softmax_mask:
         return made
     step.require(dtype_of(mask) == "logical", "the mask must be of truth values")
