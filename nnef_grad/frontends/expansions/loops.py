@@ -119,9 +119,7 @@ def along(
 
 
 def with_one_bias(step: Step, weights: Weights) -> Weights:
-    """The parameters of a cell in which both biases enter one sum, which is that of all
-    steps then.
-    """
+    """The parameters of a cell that adds both biases: one is their sum for all steps."""
     if weights.state_bias is None:
         return weights
     bias = step("add", weights.input_bias, weights.state_bias, hint="bias")

@@ -111,9 +111,7 @@ def _without_repeats(step: Step, term: _Term) -> _Term:
 
 
 def _without_ones(step: Step, term: _Term, terms: Sequence[_Term]) -> _Term:
-    """A term without the axes of extent 1 along which it is repeated: where another one
-    has more elements.
-    """
+    """A term without axes of extent 1 along which it is repeated for another one."""
     wide = {c for other in terms for c, n in other.extents.items() if n != 1}
     pairs = enumerate(term.extents.items())
     gone = [i for i, (letter, n) in pairs if n == 1 and letter in wide]

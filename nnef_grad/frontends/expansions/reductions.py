@@ -39,9 +39,7 @@ def running_sums(
     is_back: bool = False,
     excludes: bool = False,
 ) -> Any:
-    """The sums of scalars up to each one along an axis, or from each one on, which they may
-    leave out: those of windows that end there.
-    """
+    """Sums up to each scalar along an axis, or from it on: those of windows that end there."""
     before = shape_of(x)[axis] - 1
     size: list[Any] = [1] * len(shape_of(x))
     padding: list[Any] = [(0, 0)] * len(size)

@@ -33,9 +33,7 @@ def resized(step: Step, x: Any, axes: list[Axis], how: Resizing) -> Any:
 def axes_of(
     step: Step, shape: tuple[int, ...], scales: list[float], sizes: list[int]
 ) -> list[Axis]:
-    """All axes, with a scale for each, or with an extent; one that has a symbol stays as it
-    is, such as that of a batch.
-    """
+    """All axes, with a scale or an extent for each; one with a symbol stays as it is."""
     given = f"there must be {len(shape)} scales or extents"
     step.require(len(sizes or scales) == len(shape), given)
     if sizes:

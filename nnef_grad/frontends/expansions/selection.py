@@ -39,9 +39,7 @@ def gather(step: Step, x: Any, indices: Any, axis: int, datum_type: str = "") ->
 
 
 def _warn_of_padding(step: Step, x: Any, axis: int) -> None:
-    """A warning if one row of a table has only zeros: it may be the padding of an embedding,
-    whose gradient PyTorch keeps at zero, and exports do not say.
-    """
+    """Warns of one row of zeros: PyTorch keeps the gradient of a padding at zero."""
     rows = step.reading.empty_rows(x) if axis == 0 else []
     if len(rows) == 1:
         what = f"row {rows[0]} of the table has only zeros"
@@ -160,9 +158,7 @@ def put_blocks(
     *,
     from_end: bool = True,
 ) -> Any:
-    """Updates in place of the blocks with some numbers, counted in so many first axes, or
-    added to them.
-    """
+    """Replaces blocks with some numbers, counted in so many first axes, or adds to them."""
     name = _put(step, reduction, "put_rows", "put_row_sums")
     shape, count = shape_of(x), prod(shape_of(number))
     total, size = prod(shape[:depth]), prod(shape[depth:])
@@ -186,18 +182,14 @@ def put_blocks(
 
 
 def _one_of(updates: Any, reduction: str) -> tuple[Any, bool]:
-    """Updates, and whether one is for all indices, which may be equal then: known ones that
-    are all equal are one number.
-    """
+    """Updates, and whether one is for all indices: known equal ones are one number."""
     if reduction == "none" and is_known(updates) and is_uniform(as_array(updates)):
         updates = as_array(updates).flat[0].item()
     return updates, reduction == "none" and not shape_of(updates)
 
 
 def _block_numbers(step: Step, indices: Any, places: Sequence[int]) -> Any:
-    """The numbers of blocks, counted in row-major order, as scalars. Indices may count
-    from the end.
-    """
+    """The row-major numbers of blocks, as scalars; indices may count from the end."""
     shape = shape_of(indices)
     depth, last = shape[-1], len(shape) - 1
     step.require(len(places) == depth, f"{depth} indices are for other axes")

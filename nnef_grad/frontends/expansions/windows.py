@@ -16,9 +16,7 @@ from nnef_grad.graph.extents import Dimension, may_exceed
 
 
 class Axis(NamedTuple):
-    """Windows of `size` elements along an axis, with the extent of the operand, and what is
-    added before and after.
-    """
+    """Windows along an axis, with the extent of the operand, and what is added around."""
 
     given: Dimension
     size: int
@@ -77,9 +75,7 @@ def deconv(
     axes: Sequence[Axis],
     groups: int,
 ) -> Any:
-    """The transposition of a convolution: padding is what is left out of what the windows
-    reach, or what is more.
-    """
+    """The transposition of a convolution: padding is what is left out of its result."""
     extents = [axis.reach(axis.given) - axis.before - axis.after for axis in axes]
     shape = [shape_of(x)[0], shape_of(weight)[1] * groups, *extents]
     settings = {**_sliding(axes), "output_shape": shape, "groups": groups}

@@ -20,16 +20,7 @@ _CACHED = 10_000
 
 
 def evaluate(node: Any, operands: list[Array | None], opsets: Any) -> list[Array]:
-    """The results of a node.
-
-    Args:
-        node: the node.
-        operands: the values of its operands; None for one that is left out.
-        opsets: the versions of the operator sets.
-
-    Raises:
-        Exception: of various types, if onnx cannot evaluate it.
-    """
+    """The results of a node; None for an operand that is left out. onnx may raise anything."""
     if node.op_type in _FUNCTIONS:
         return [_FUNCTIONS[node.op_type](node, operands)]
     alone = onnx.NodeProto()

@@ -43,20 +43,7 @@ def read(
     batch: int | None,
     symbols: Mapping[str, int],
 ) -> Model:
-    """The graph of a model, which may be changed.
-
-    Args:
-        model: the model.
-        value: gives the value of an initializer.
-        name: what messages call it.
-        shapes: whole shapes of inputs, by name.
-        batch: the first extent of all inputs, if it is given.
-        symbols: numbers of symbols, by name.
-
-    Raises:
-        UsageError: it is empty, or extents do not fit.
-        UnsupportedError: it has operations that cannot be read.
-    """
+    """The graph of a model, which may be changed; `value` gives that of an initializer."""
     if not model.graph.node or not model.opset_import:
         raise UsageError(f"'{name}' is not an ONNX file: it has no graph")
     model = _expanded(model)
@@ -214,11 +201,8 @@ def _input_shapes(
     batch: int | None,
     symbols: Mapping[str, int],
 ) -> dict[str, Shape]:
-    """The shape of each input, by name. What the file leaves open, and nobody gives, is a
+    """The shapes of inputs, by name. What the file leaves open, and nobody gives, is a
     symbol, called as in the file.
-
-    Raises:
-        UsageError: there is no such input or symbol, or a rank is another one.
     """
     _refuse_unknown("input", given, [value.name for value in inputs])
     supply, named = NameSupply(), dict[str, str]()

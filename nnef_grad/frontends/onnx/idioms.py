@@ -19,12 +19,8 @@ _Product = tuple[float, list[str]]
 
 
 def with_idioms(nodes: Sequence[Any], constants: Mapping[str, Array]) -> list[Any]:
-    """The nodes, with one in place of the last of each chain.
-
-    Args:
-        nodes: each after those that it reads.
-        constants: the values of constants without axes, by name: what has axes may be a
-            parameter, and is never looked at.
+    """The nodes, with one in place of the last of each chain. What has axes may be a
+    parameter, and is never looked at.
     """
     ends = dict(_Chains(nodes, constants).gelus())
     return [

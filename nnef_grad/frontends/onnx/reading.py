@@ -56,8 +56,6 @@ class ModelReading(Conversion):
     """Reads the nodes of a model.
 
     Attributes:
-        name: what messages call the model.
-        version: the version of the operator set of standard ONNX.
         shapes: the shapes that onnx has inferred, by name.
         read: the names of the tensors that something reads or returns.
         values: the values of variables that are initializers of the file.
@@ -87,9 +85,7 @@ class ModelReading(Conversion):
     # ---- Nodes ----
 
     def run(self, graph: Any, known: dict[str, Any]) -> list[Any]:
-        """The values of the results of a graph; `known` has those of its inputs, and of
-        what is known outside of it, by name.
-        """
+        """The values of the results of a graph; `known` has those of what it reads, by name."""
         for stored in graph.initializer:
             known.setdefault(stored.name, to_array(stored))
         for node in graph.node:
@@ -201,9 +197,7 @@ class ModelReading(Conversion):
         return made
 
     def materialize(self, value: Any, dtype: str, hint: str, span: Span) -> Any:
-        """As in `Conversion`; a constant of the file that may be a parameter is a variable,
-        and a large table too.
-        """
+        """As in `Conversion`; what may be a parameter is a variable."""
         if id(value) in self._made:
             return self.cast(self._made[id(value)][1], dtype, hint, span)
         if not self.is_parameter(value, dtype) or self.emitter is not self._outermost:
@@ -216,9 +210,7 @@ class ModelReading(Conversion):
         return made
 
     def is_parameter(self, value: Any, dtype: str = "scalar") -> bool:
-        """Whether a known value becomes a variable: a constant of the file, or a large
-        table, of different numbers.
-        """
+        """Whether it is a constant of the file, or a large table, of different numbers."""
         if not isinstance(value, np.ndarray) or not value.ndim or is_open(value):
             return False
         is_constant = id(value) in self._named and dtype == "scalar"
@@ -241,16 +233,7 @@ def _known_attributes(kind: str) -> frozenset[str] | None:
 
 
 class Node(Step):
-    """A node: see `Step`.
-
-    Attributes:
-        reading: the model that is read.
-        kind: the name of its operation.
-        version: the version of the operator set.
-        operands: the values of its operands.
-        attributes: those that it has, by name.
-        around: what is known where it is, by name, which its own graphs may read.
-    """
+    """A node: see `Step`. Around it is what its own graphs may read, by name."""
 
     reading: ModelReading
 

@@ -25,9 +25,7 @@ _SMALL = 2**16
 
 
 class _Field(NamedTuple):
-    """A field of a message in a file: its number, and the places of its tag, of its content,
-    and after it.
-    """
+    """A field of a message: its number, and the places of its tag, content and end."""
 
     number: int
     begin: int
@@ -36,9 +34,7 @@ class _Field(NamedTuple):
 
 
 def load(path: Path) -> tuple[Any, Callable[[Any], Array]]:
-    """The model in a file, without the data of large initializers, and a function that
-    gives the value of an initializer.
-    """
+    """The model in a file, without the data of large initializers, and what gives these."""
     arrays: dict[str, Array] = {}
     with path.open("rb") as file:
         parts = [
@@ -63,11 +59,7 @@ def load(path: Path) -> tuple[Any, Callable[[Any], Array]]:
 
 
 def _beside(initializer: Any, folder: Path) -> Array:
-    """The data of an initializer that are in another file, of the same folder.
-
-    Raises:
-        ValueError: they are outside of it, or not there.
-    """
+    """The data of an initializer in another file of the same folder, or `ValueError`."""
     info = ExternalDataInfo(initializer)
     # Links are followed: model hubs store files so.
     place = Path(os.path.normpath(folder / info.location))
@@ -117,11 +109,7 @@ def _bytes(file: BinaryIO, begin: int, end: int) -> bytes:
 
 
 def _fields(file: BinaryIO, begin: int, end: int) -> Iterator[_Field]:
-    """The fields of a message, by their tags and lengths.
-
-    Raises:
-        ValueError: it is no message.
-    """
+    """The fields of a message, by their tags and lengths, or `ValueError`."""
     while begin < end:
         key, place = _read_varint(file, begin)
         number, kind = divmod(key, 8)
@@ -134,8 +122,8 @@ def _fields(file: BinaryIO, begin: int, end: int) -> Iterator[_Field]:
 
 
 def _read_varint(file: BinaryIO, place: int) -> tuple[int, int]:
-    """A number and the place after it: seven bits a byte, the lowest first; the eighth says
-    that there are more.
+    """A number and the place after it: seven bits a byte, and one that says if there are
+    more.
     """
     number = 0
     for shift, byte in enumerate(_bytes(file, place, place + 10)):

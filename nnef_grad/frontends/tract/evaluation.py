@@ -25,16 +25,9 @@ from nnef_grad.storage.data import VariableData
 
 
 class Given(NamedTuple):
-    """The knowledge of a reader beside the text.
-
-    Attributes:
-        symbols: the numbers of symbols.
-        stored: the data of the variables, if there are any.
-        shapes: gives the shape of an external from its name and its declared shape.
-        extents: the extents that the caller gives an external, by its name and axis;
-            None where it gives none.
-        compounds: the standard operations whose bodies are put in their place.
-        unroll: how many steps a loop may have at most that is not kept as a loop.
+    """The knowledge of a reader beside the text: numbers of symbols, data of variables, the
+    shapes and extents that the caller gives inputs, the compounds that are expanded, and
+    the most steps of a loop that is not kept as one.
     """
 
     symbols: Mapping[str, int]
@@ -49,9 +42,6 @@ class DocumentReading(Reading):
     """Evaluates the expressions of a document.
 
     Attributes:
-        symbols: the numbers of symbols; None for one that has none.
-        given: what is known beside the text.
-        is_in_loop: whether the body of a loop is read.
         numbers: the variables that were read as numbers.
         failed: the names whose statements have failed.
     """
@@ -128,11 +118,7 @@ class DocumentReading(Reading):
     # ---- Numbers ----
 
     def numbers_of(self, tensor: Tensor, span: Span) -> Array | None:
-        """The numbers that a variable holds; None for another tensor.
-
-        Raises:
-            InvalidGraphError: the document has no data.
-        """
+        """The numbers that a variable holds; None for another tensor."""
         made = self.emitter.made_by(tensor, "variable")
         if made is None or (tensor.rank > 1 and np.prod(tensor.shape) != 1):
             return None

@@ -17,12 +17,8 @@ _VISIBLE = re.compile(r"[^\r\n]")
 
 
 class Header(NamedTuple):
-    """The extension lines of a document.
-
-    Attributes:
-        symbols: the names that stand for extents.
-        notes: the lines that do not change what the document computes.
-        text: the document without the lines, every other character in its place.
+    """The symbols of a document, the other extension lines that do not change what it
+    computes, and its text, in which all of them are blank.
     """
 
     symbols: frozenset[str]

@@ -36,12 +36,7 @@ _EXTERNALS = ("external", "tract_core_external")
 def read_graph(
     source: Source, opset: OpSet, given: Given
 ) -> tuple[Graph, syntax.Document]:
-    """The graph of a document, and its syntax tree.
-
-    Raises:
-        NnefGradError: the text is no document, or something in it cannot be read; the
-            error reports all problems that do not follow from others.
-    """
+    """The graph of a document, and its syntax tree; all problems are reported at once."""
     header = read_header(source)
     document = parse_document(source, header.text)
     problems = list(version_problems(document))
@@ -81,12 +76,7 @@ def _pair(item: syntax.Expression) -> str:
 
 
 def _symbols(document: syntax.Document, given: Given) -> dict[str, int]:
-    """The numbers of symbols: those that the caller gives, and the extents that it gives
-    inputs which have a symbol there.
-
-    Raises:
-        InvalidGraphError: a symbol would have two numbers.
-    """
+    """The numbers of symbols: those that are given, also as extents of inputs."""
     found = dict(given.symbols)
     for name, axis, symbol in _open_extents(document.graph):
         extent = given.extents(name, axis)
@@ -119,10 +109,8 @@ def _is_external(statement: syntax.Assignment) -> bool:
 
 
 class _GraphBody:
-    """The statements of a graph. The last tensor that a name is assigned to has the name.
-
-    A statement that fails leaves its names without a value, and statements that read them
-    are skipped: one run finds all problems that do not follow from others.
+    """The statements of a graph. The last tensor that a name is assigned to has the name. A
+    statement that fails leaves its names without a value, as in `emit/builder.py`.
     """
 
     def __init__(self, document: syntax.Document, reading: DocumentReading) -> None:
@@ -230,9 +218,7 @@ class _GraphBody:
         return tensor
 
     def _operations(self, outputs: Collection[Tensor]) -> tuple[Operation, ...]:
-        """The operations without the variables that were read as numbers and nothing
-        else.
-        """
+        """The operations without the variables that were read as numbers only."""
         operations = self.reading.emitter.operations
         used = {tensor for op in operations for tensor in op.inputs}
         gone = self.reading.numbers.difference(used, outputs)

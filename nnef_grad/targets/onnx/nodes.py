@@ -39,14 +39,8 @@ def _declared(name: str, dtype: str, shape: Shape) -> Any:
 
 
 class Nodes:
-    """The nodes of a graph, or of the body of a loop.
-
-    Attributes:
-        made: the nodes.
-        constants: the constants of the whole model that are in its skeleton.
-        arrays: the values of its variables, by the names of the tensors.
-        called: what tensors are called in the file that they are from, by their names in
-            the graph.
+    """The nodes of a graph, or of the body of a loop; the constants and arrays of the whole
+    model, by name, and what tensors are called in the file that they are from.
     """
 
     def __init__(
@@ -190,9 +184,7 @@ class Nodes:
     # ---- Operands ----
 
     def operand(self, value: Operand, dtype: str, rank: int | None = None) -> str:
-        """The name of an operand; with a rank, of one with as many axes, for ONNX aligns
-        axes from the right, and NNEF from the left.
-        """
+        """The name of an operand; of one with a rank, as ONNX aligns axes from the right."""
         if not isinstance(value, Tensor):
             return self.constant(value, TYPES[dtype], "number")
         name = self._names[value]
@@ -274,9 +266,7 @@ class Nodes:
     def node(
         self, kind: str, inputs: Sequence[str], hint: str = "", **attributes: Any
     ) -> str:
-        """Adds a node, and gives the name of its result. Without a hint, it has the results
-        of the operation.
-        """
+        """Adds a node, and gives the name of its result: the operation's without a hint."""
         names = [self.fresh(hint)] if hint else self.results
         self.add(kind, inputs, names, **attributes)
         return names[0]
@@ -317,8 +307,8 @@ class Nodes:
     # ---- Loops ----
 
     def body(self, loop: Loop, operands: Sequence[Tensor]) -> Any:
-        """The body of a Scan. What it sees whole, it reads where it is; a part has no
-        axis along which it is scanned, or collected.
+        """The body of a Scan. It reads what it sees whole where that is; its parts have no
+        axis along which they are scanned or collected.
         """
         fresh, graph = self.fresh, loop.body
         inner = Nodes(graph, {}, InFile(), around=self)

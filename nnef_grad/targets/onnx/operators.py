@@ -199,9 +199,7 @@ def _matmul(nodes: Nodes, op: Operation) -> None:
 
 
 def _one_matrix(nodes: Nodes, op: Operation, name: str) -> str:
-    """The second operand without batches, where it is a single matrix: ONNX Runtime
-    multiplies the rows of all batches by it at once.
-    """
+    """A batch of one matrix as a matrix, by which all rows are multiplied at once."""
     batch = op.inputs[1].shape[:-2]
     if not batch or set(batch) != {1}:
         return name

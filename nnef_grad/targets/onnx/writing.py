@@ -66,16 +66,8 @@ def write(
     in_file: InFile | None = None,
     **metadata: Mapping[str, str],
 ) -> None:
-    """Writes a graph, lowered for ONNX Runtime; see `to_onnx`.
-
-    Args:
-        graph: the graph.
-        path: the file.
-        data: the data of its variables, by label.
-        overwrite: whether an existing file is replaced.
-        defaults: the values of inputs that need not be fed, by name.
-        in_file: how tensors appear in the file that they are from.
-        metadata: what tensors are to each other, by their names.
+    """Writes a graph, lowered for ONNX Runtime; see `to_onnx`. `defaults` are the values of
+    inputs that need not be fed, `metadata` what tensors are to each other, by name.
     """
     require_onnx()
     from nnef_grad.targets.onnx import operators as _operators  # noqa: F401

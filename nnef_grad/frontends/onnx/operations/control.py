@@ -168,16 +168,8 @@ def _kept(
     given: Callable[[Sequence[Any]], list[Any]],
     skipped: int = 0,
 ) -> list[Any]:
-    """The last states, and what is collected.
-
-    Args:
-        node: the node.
-        states: the first states.
-        scanned: what is scanned, and how.
-        outward: how each result that is no state is collected.
-        given: makes the arguments of the body of the states, and an element of each
-            tensor that is scanned.
-        skipped: how many results of the body come before the next states: a condition.
+    """The last states, and what is collected. `given` makes the arguments of the body, whose
+    first results are skipped: a condition.
     """
     graph, full = node.attributes["body"], dict(_outer(node))
     started = [_tensor(node, x) for x in states]
@@ -207,9 +199,7 @@ def _kept(
 
 
 def _outer(node: Node) -> Iterator[tuple[str, Tensor]]:
-    """The values that the body reads whole, by name: tensors of the graph around it, and
-    possible parameters.
-    """
+    """What the body reads whole, by name: outer tensors, and possible parameters."""
     reading, graph = node.reading, node.attributes["body"]
     for stored in graph.initializer:
         array = to_array(stored)
@@ -253,9 +243,7 @@ def _without_inputs(
     found: Sequence[Tensor],
     outward: Sequence[Way],
 ) -> tuple[list[Tensor], list[tuple[Tensor, Way]]]:
-    """The next states, and the rows of what is collected: copies where they do not differ,
-    or are inputs.
-    """
+    """The next states, and rows to collect: copies of equal ones, and of inputs."""
     taken, count = {*inputs}, len(found) - len(outward)
 
     def own(x: Tensor) -> Tensor:

@@ -61,9 +61,7 @@ def _identity(node: Node, x: Any) -> Any:
 
 @onnx_op(*_READ)
 def _binary(node: Node, x: Any, y: Any) -> Any:
-    """Operands have axes in the same places: before version 7 an attribute says where the
-    second one begins.
-    """
+    """Before version 7, an attribute says where the second operand begins."""
     is_placed = node.version < 7 and node.get("broadcast", 0)
     if is_placed and "axis" in node.attributes:
         end, rank = len(shape_of(y)), len(shape_of(x))

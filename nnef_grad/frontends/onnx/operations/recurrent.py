@@ -24,12 +24,8 @@ Function = Callable[[Any], Any]
 
 
 class _Kind(NamedTuple):
-    """A recurrent operation.
-
-    Attributes:
-        states: how many states it has.
-        activations: those that it has if nothing is said.
-        cell: makes a step of it, by its activations.
+    """A recurrent operation: how many states it has, its activations if nothing is said, and
+    what makes a step of it.
     """
 
     states: int

@@ -56,9 +56,7 @@ def _scatter_blocks(node: Node, x: Any, indices: Any, updates: Any) -> Any:
 def _put_grid(
     node: Node, x: Any, own: list[Array], updates: Any, reduction: str
 ) -> Any:
-    """Puts updates into the positions that are given for each axis, as an assignment to
-    a slice does.
-    """
+    """Puts updates into positions along each axis, as an assignment to a slice does."""
     shape, rank = shape_of(x), len(shape_of(x))
     made = node.reshaped(updates, [*map(len, own), *shape[len(own) :]], "updates")
     hits = []

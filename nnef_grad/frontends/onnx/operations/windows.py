@@ -32,9 +32,7 @@ def _auto_pad(node: Node) -> str:
 
 
 def _with_halves(axis: Axis, total: int, is_lower: bool) -> Axis:
-    """The axis with a half of the padding at each side; an odd element goes to the end, or
-    to the beginning.
-    """
+    """The axis with a half of the padding at each side, or an element more at one."""
     less, more = total // 2, total - total // 2
     before, after = (more, less) if is_lower else (less, more)
     return axis._replace(before=before, after=after)

@@ -87,9 +87,7 @@ def cast(step: Step, x: Any, to: str) -> Any:
 
 
 def _table(step: Step, x: Any) -> Any:
-    """A variable with infinities, which no operation could cast, as its known data. The
-    elements are those that a selection leaves out.
-    """
+    """A variable with infinities, which a selection leaves out, as its known data."""
     numbers = document(step).data_of(x)
     if numbers is None or numbers.size > MOST_ELEMENTS or np.isfinite(numbers).all():
         return x

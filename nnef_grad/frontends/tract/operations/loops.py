@@ -87,9 +87,7 @@ def _count(step: Step, scanned: list[tuple[str, Any, int, int]]) -> int:
 
 
 def _check(step: Step, fragment: Fragment, wanted: _Scan) -> None:
-    """Refuses names that the body does not have, and what tract computes otherwise than
-    it is written.
-    """
+    """Refuses unknown names, and what tract computes otherwise than it is written."""
     given = [line[0] for line in (*wanted.scanned, *wanted.full, *wanted.state)]
     parameters = [p.name for p in fragment.parameters]
     body = f"the body '{fragment.name}'"
@@ -217,9 +215,7 @@ class _Kept:
     def _body(
         self, inputs: Sequence[Tensor]
     ) -> tuple[list[Tensor], list[tuple[Tensor, Way]]]:
-        """The body, of which a state that is collected too is the same tensor, even if it
-        is a copy.
-        """
+        """The body; a state that is collected too is the same tensor, even if it is a copy."""
         names = [*self.full, *self.states, *self.scanned]
         given: dict[str, Any] = {**self.known, **dict(zip(names, inputs, strict=True))}
         for name, (x, axis, chunk) in self.scanned.items():

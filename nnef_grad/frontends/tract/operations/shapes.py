@@ -59,9 +59,7 @@ def slice_(
 
 
 def _ends(step: Step, begin: Any, end: Any, extent: Any) -> tuple[Any, Any]:
-    """From 0 to 0 there is nothing, also where 0 was computed; from elsewhere to 0 is to
-    the end of the axis.
-    """
+    """From 0 to 0 is nothing, also if computed; from elsewhere to 0 is to the end."""
     if end != 0:
         return begin, end
     message = f"tract does not read {begin} to 0 as to the end: write {extent} for 0"
