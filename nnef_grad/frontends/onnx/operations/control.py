@@ -72,9 +72,7 @@ def _item(node: Node, items: list[Any], place: Any) -> Any:
     return items[known_number(node, place, "its position")]
 
 
-@onnx_op("SequenceLength")
-def _length(node: Node, items: list[Any]) -> Any:
-    return np.asarray(len(items), np.int64)
+onnx_op("SequenceLength")(lambda node, items: np.asarray(len(items), np.int64))
 
 
 @onnx_op("ConcatFromSequence")
@@ -88,29 +86,24 @@ def _concatenate(node: Node, items: list[Any]) -> Any:
     return node("concat", items, axis=node.along(0, items[0]))
 
 
+_EXTENTS = "the extents of its parts"
+
+
 @onnx_op("SplitToSequence")
 def _split(node: Node, x: Any, sizes: Any = None) -> list[Any]:
     """Parts of given extents; or of extent 1, whose axis may go."""
     axis = node.along(0, x)
     extent = shape_of(x)[axis]
-    extents = [1] * extent if sizes is None else _extents(node, sizes, extent)
-    ends = np.cumsum(extents).tolist()
-    parts = [
-        node.piece(x, axis, end - n, end, "part")
-        for n, end in zip(extents, ends, strict=True)
-    ]
+    given = np.asarray(1 if sizes is None else node.known(sizes, _EXTENTS))
+    if given.ndim:
+        ends = np.cumsum(given).tolist()
+    else:
+        ends = [*range(given.item(), extent, given.item()), extent]
+    pairs = zip([0, *ends], ends, strict=False)
+    parts = [node.piece(x, axis, begin, end, "part") for begin, end in pairs]
     if sizes is None and not node.get("keepdims", 1):
         parts = [node("squeeze", part, hint="row", axes=[axis]) for part in parts]
     return [parts]
-
-
-def _extents(node: Node, sizes: Any, extent: int) -> list[int]:
-    """Those of the parts: given one by one, or as that of all but the last."""
-    given = np.asarray(node.known(sizes, "the extents of its parts"))
-    if given.ndim:
-        return list(given.tolist())
-    size = given.item()
-    return [min(size, extent - start) for start in range(0, extent, size)]
 
 
 # ---- Loops ----

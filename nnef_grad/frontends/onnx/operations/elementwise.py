@@ -81,12 +81,6 @@ def _several(node: Node, *operands: Any) -> Any:
     return node("div", made, float(len(operands))) if node.kind == "Mean" else made
 
 
-@onnx_op("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "BitShift")
-def _bits(node: Node, *_: Any) -> Any:
-    """Only of known integers."""
-    node.refuse("NNEF has no operations on bits")
-
-
 @onnx_op("Pow")
 def _power(node: Node, x: Any, y: Any) -> Any:
     """Powers, of mixed types in ONNX: integers become scalars."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import prod
 from typing import Any
 
-from nnef_grad.frontends.expansions.reductions import local_response, product
+from nnef_grad.frontends.expansions.reductions import product
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.language.library import standard
@@ -52,13 +52,12 @@ def _index(node: Node, x: Any) -> Any:
     return _kept(node, node(_INDICES[node.kind], x, axes=axes), axes)
 
 
-@onnx_op("Softmax", "LogSoftmax", "Hardmax")
+@onnx_op("Softmax", "LogSoftmax")
 def _softmax(node: Node, x: Any) -> Any:
     """Before version 13, the axis is the first of those that are summed over."""
     is_one = node.version >= 13
     axes = _from(node, x, -1 if is_one else 1)
     axes = axes[:1] if is_one else axes
-    node.require(node.kind != "Hardmax", "it is not supported")
     if node.kind == "LogSoftmax":
         return node.expand("log_softmax", x, axes=axes)
     return node("softmax", x, axes=axes)
@@ -133,12 +132,6 @@ def _group_normalization(node: Node, x: Any, scale: Any, offset: Any) -> Any:
     normal = _normalized(node, parts, 1.0, 0.0, [2])
     made = node("mul", node.reshaped(normal, shape), node.row(scale), hint="scaled")
     return node("add", made, node.row(offset))
-
-
-@onnx_op("LRN")
-def _local_response(node: Node, x: Any) -> Any:
-    defaults: dict[str, Any] = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0, "size": 1}
-    return local_response(node, x, *(node.get(n, d) for n, d in defaults.items()))
 
 
 @onnx_op("LpNormalization")

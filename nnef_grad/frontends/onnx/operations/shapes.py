@@ -30,9 +30,7 @@ def _shape(node: Node, x: Any) -> Any:
     return as_extents(shape_of(x)[node.get("start", 0) : node.get("end", None)])
 
 
-@onnx_op("Size")
-def _size(node: Node, x: Any) -> Any:
-    return prod(shape_of(x))
+onnx_op("Size")(lambda node, x: prod(shape_of(x)))
 
 
 @onnx_op("ConstantOfShape")
@@ -60,15 +58,22 @@ def _numbers(node: Node, start: Any, limit: Any, delta: Any) -> Any:
     return node("cast", found, dtype="integer")
 
 
-@onnx_op("EyeLike")
-def _of_values(node: Node, *_: Any) -> Any:
-    node.refuse("its operands must be known before the model is run")
+_INSTEAD = "multiply by a mask, or choose with torch.where or torch.topk"
+_OPEN = f"the shape of its result depends on values: {_INSTEAD}"
+_BITS = "NNEF has no operations on bits"
+# Operations that are computed of known values only.
+_REFUSED = {
+    **dict.fromkeys(("BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr"), _BITS),
+    "BitwiseXor": _BITS,
+    **dict.fromkeys(("Compress", "NonMaxSuppression", "NonZero", "Unique"), _OPEN),
+    "EyeLike": "its operands must be known before the model is run",
+    "Hardmax": "it is not supported",
+}
 
 
-@onnx_op("Compress", "NonMaxSuppression", "NonZero", "Unique")
-def _of_open_shape(node: Node, *_: Any) -> Any:
-    instead = "multiply by a mask, or choose with torch.where or torch.topk"
-    node.refuse(f"the shape of its result depends on values: {instead}")
+@onnx_op(*_REFUSED)
+def _refuse(node: Node, *_: Any) -> Any:
+    node.refuse(_REFUSED[node.kind])
 
 
 @onnx_op("Reshape")
@@ -144,11 +149,6 @@ def _expand(node: Node, x: Any, _: Any) -> Any:
 @onnx_op("Tile")
 def _tile(node: Node, x: Any, _: Any) -> Any:
     return node("tile", x, repeats=node.items("repeats", 1))
-
-
-@onnx_op("Gather")
-def _gather(node: Node, x: Any, indices: Any) -> Any:
-    return selection.gather(node, x, indices, node.get("axis", 0))
 
 
 @onnx_op("Slice")
