@@ -8,20 +8,25 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from nnef_grad.base.errors import InvalidGraphError, suggestion
+from nnef_grad.base.errors import InvalidGraphError, located, suggestion
 from nnef_grad.base.source import Span
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import NoValueError, Scope
 from nnef_grad.emit.loops import LONGEST
-from nnef_grad.frontends.reading import EXPANSIONS, Reading
-from nnef_grad.frontends.step import Step
+from nnef_grad.frontends.reading import Reading
+from nnef_grad.frontends.step import Step, entering
 from nnef_grad.frontends.tract.library import REFUSED, builtin, idiom_of
 from nnef_grad.frontends.values import LARGEST, Array, as_array, is_known
-from nnef_grad.graph.extents import symbol
+from nnef_grad.graph.extents import OpenExtentError, symbol
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Joined, extended, tract_library
 from nnef_grad.storage.data import VariableData
+
+# What expands operations, by their names: called with a step (step.py), and the arguments in
+# declared order.
+EXPANSIONS: dict[str, Callable[..., Any]] = {}
+expansion = entering(EXPANSIONS)
 
 
 class Given(NamedTuple):
@@ -98,6 +103,9 @@ class DocumentReading(Reading):
         name = idiom_of(fragment) if is_own else None
         is_computed = name in EXPANSIONS and all(map(is_known, values.values()))
         if not is_own or fragment.body is None or is_computed:
+            if fragment.name in EXPANSIONS:
+                step = Step(self, fragment.name, hint, place, dtype)
+                return _expanded(step, fragment, values)
             return super()._invoke(fragment, values, dtype, hint, place)
         if name is None or name in (*self.compounds, *EXPANSIONS):
             return self.body(fragment, values, hint, place)
@@ -152,6 +160,16 @@ class DocumentReading(Reading):
         if made is None or stored is None or made.attributes["label"] not in stored:
             return None
         return as_array(stored[str(made.attributes["label"])])
+
+
+def _expanded(step: Step, fragment: syntax.Fragment, values: Mapping[str, Any]) -> Any:
+    whole = {**fragment.defaults, **values}
+    arguments = [whole[p.name] for p in fragment.parameters]
+    with located(step.span):
+        try:
+            return EXPANSIONS[step.name](step, *arguments)
+        except OpenExtentError as error:
+            raise error.of(step.name, step.span) from None
 
 
 def document(step: Step) -> DocumentReading:

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.frontends.conversion import MOST_ELEMENTS
-from nnef_grad.frontends.step import Step, expansion
-from nnef_grad.frontends.tract.evaluation import document
+from nnef_grad.frontends.step import Step
+from nnef_grad.frontends.tract.evaluation import document, expansion
 from nnef_grad.frontends.values import (
     as_extents,
     converted,
     dtype_of,
-    is_known,
-    is_open,
     shape_of,
     simple,
 )
@@ -74,24 +72,12 @@ def variable(step: Step, shape: list[int], label: str) -> Any:
 def cast(step: Step, x: Any, to: str) -> Any:
     """Converts types; scalars are truncated to integers."""
     dtype = data_type(step, to)
-    if is_known(x) and is_open(x):
-        if dtype == "integer":
-            return x  # a shape, as a rule
-        return step.reading.materialize(x, dtype, step.hint, step.span)
-    x = _table(step, x) if dtype == "integer" else x
-    if is_known(x):
-        return simple(converted(x, dtype))
-    if (x.dtype, dtype) == ("scalar", "integer"):
-        return step.expand("truncate", x)
-    return step.reading.cast(x, dtype, step.hint, step.span)
-
-
-def _table(step: Step, x: Any) -> Any:
-    """A variable with infinities, which a selection leaves out, as its known data."""
-    numbers = document(step).data_of(x)
-    if numbers is None or numbers.size > MOST_ELEMENTS or np.isfinite(numbers).all():
-        return x
-    return numbers
+    # Of a variable with infinities, which a selection leaves out, the data are known.
+    numbers = document(step).data_of(x) if dtype == "integer" else None
+    is_table = numbers is not None and numbers.size <= MOST_ELEMENTS
+    if is_table and not np.isfinite(numbers).all():
+        x = numbers
+    return step.reading.converted(x, dtype, step.hint, step.span)
 
 
 @expansion("tract_core_shape_of")

@@ -8,7 +8,8 @@ from typing import Any
 
 from nnef_grad.frontends.expansions import products, resizing
 from nnef_grad.frontends.expansions.products import contract
-from nnef_grad.frontends.step import Step, expansion
+from nnef_grad.frontends.step import Step
+from nnef_grad.frontends.tract.evaluation import expansion
 from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.language.library import standard
 from nnef_grad.ops.resizing import MODES, PLACES, ROUNDED, Resizing

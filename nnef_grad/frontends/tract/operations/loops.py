@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from nnef_grad.frontends.expansions.loops import loop
-from nnef_grad.frontends.step import Step, expansion
-from nnef_grad.frontends.tract.evaluation import document
+from nnef_grad.frontends.step import Step
+from nnef_grad.frontends.tract.evaluation import document, expansion
 from nnef_grad.frontends.values import is_known, shape_of
 from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Shape, Tensor

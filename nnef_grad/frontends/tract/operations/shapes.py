@@ -6,7 +6,8 @@ from functools import partial
 from typing import Any
 
 from nnef_grad.frontends.expansions import selection
-from nnef_grad.frontends.step import Step, expansion
+from nnef_grad.frontends.step import Step
+from nnef_grad.frontends.tract.evaluation import expansion
 from nnef_grad.frontends.values import as_array, is_known, shape_of
 from nnef_grad.graph.extents import OpenExtentError, has_symbols, may_exceed
 

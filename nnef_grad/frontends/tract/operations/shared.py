@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nnef_grad.frontends.expansions import reductions, resizing, selection
-from nnef_grad.frontends.step import expansion
+from nnef_grad.frontends.tract.evaluation import expansion
 
 SHARED: dict[str, Callable[..., Any]] = {
     "tract_core_gather": selection.gather,
