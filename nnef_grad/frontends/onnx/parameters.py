@@ -31,15 +31,15 @@ def warnings(graph: Any, value: Callable[[Any], Array]) -> list[Problem]:
         if not scalar.dims
     ]
     uses = _uses(graph.node)
-    found = [*numbers, *_merged(scalars, uses, value)]
+    messages = [*numbers, *_merged(scalars, uses, value)]
     names = [i.name for i in scalars if i.dims and _is_other(uses[i.name], i, value)]
     if names:
         more = len(names) - _SHOWN
         shown = ", ".join(f"'{name}'" for name in names[:_SHOWN])
         counted = f"{shown} and {more} more" if more > 0 else shown
         advice = "use wrt to leave out their gradients"
-        found.append(f"statistics or masks, not parameters: {counted}; {advice}")
-    return [Problem(message) for message in found]
+        messages.append(f"statistics or masks, not parameters: {counted}; {advice}")
+    return [Problem(message) for message in messages]
 
 
 # For each tensor the nodes that read it or a copy of it: the operation, and the place of

@@ -135,12 +135,12 @@ class ModelReading(Conversion):
         self, known: dict[str, Any], proto: Any, operands: list[Any]
     ) -> dict[str, Any]:
         if self._is_computed(proto, operands):
-            found = self._evaluated(proto, operands)
+            values: Any = self._evaluated(proto, operands)
         else:
             node = Node(self, proto, operands, known)
-            made = OPERATIONS[node.kind](node, *operands)
-            found = made if isinstance(made, list) else [made]
-        results = dict(zip(proto.output, found, strict=False))
+            values = OPERATIONS[node.kind](node, *operands)
+            values = values if isinstance(values, list) else [values]
+        results = dict(zip(proto.output, values, strict=False))
         for name, x in results.items():
             self._check(proto, name, x)
         return {name: x for name, x in results.items() if name}
@@ -149,12 +149,10 @@ class ModelReading(Conversion):
         if proto.op_type == "Constant":
             return True
         given = [x for x in operands if x is not None]
-        are_known = all(
-            is_known(x) and not isinstance(x, list) and not is_open(x) for x in given
-        )
+        are_known = all(is_known(x) and not isinstance(x, list) for x in given)
         has_graphs = any(attribute.HasField("g") for attribute in proto.attribute)
         is_plain = proto.op_type != "Dropout" and not has_graphs
-        return bool(given) and are_known and is_plain
+        return bool(given) and are_known and is_plain and not any(map(is_open, given))
 
     def _evaluated(self, proto: Any, operands: Sequence[Any]) -> list[Any]:
         arrays = [None if x is None else np.asarray(x) for x in operands]
@@ -252,13 +250,8 @@ class Node(Step):
         self.operands = operands
         self.around = around
         self.attributes = {a.name: get_attribute_value(a) for a in proto.attribute}
-        self._refuse_new_attributes()
-
-    def _refuse_new_attributes(self) -> None:
-        """Refuses what a later operator set has added: its default would be taken."""
-        if self.version <= NEWEST:
-            return
-        known = _known_attributes(self.kind)
+        # What a later operator set has added is not read.
+        known = _known_attributes(self.kind) if self.version > NEWEST else None
         for name in self.attributes:
             message = f"'{name}' is newer than operator set {NEWEST}"
             self.require(known is None or name in known, message)
@@ -274,14 +267,12 @@ class Node(Step):
 
     def items(self, name: str, place: int, default: Any = None) -> list[Any]:
         """The items of an attribute that became an operand in later versions."""
-        operand = self.operand(place)
-        value = (
-            self.get(name, default) if operand is None else self.known(operand, name)
-        )
+        value = self.get(name, default)
+        if (operand := self.operand(place)) is not None:
+            value = self.known(operand, name)
         if value is None:
             self.refuse(f"{name} is missing")
-        found: list[Any] = np.ravel(np.asarray(value)).tolist()
-        return found
+        return list(np.ravel(np.asarray(value)).tolist())
 
     def along(self, default: int, x: Any, name: str = "axis") -> int:
         """The axis of an operand that an attribute names, counted from the first."""
@@ -289,10 +280,10 @@ class Node(Step):
 
     def known(self, value: Any, name: str) -> Any:
         """A value that must be known before the model is run."""
-        is_tensor = isinstance(value, Tensor)
-        found = self.reading.values.get(value, value) if is_tensor else value
-        self.require(is_known(found), f"{name} must be known before the model is run")
-        return found
+        if isinstance(value, Tensor):
+            value = self.reading.values.get(value, value)
+        self.require(is_known(value), f"{name} must be known before the model is run")
+        return value
 
     def uses(self, place: int) -> bool:
         """Whether the graph reads or returns a result."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -65,13 +66,18 @@ def _beside(initializer: Any, folder: Path) -> Array:
     place = Path(os.path.normpath(folder / info.location))
     if Path(os.path.normpath(folder)) not in place.parents:
         raise ValueError(f"the data of '{initializer.name}' are outside of its folder")
-    kind = tensor_dtype_to_np_dtype(initializer.data_type)
-    shape = tuple(initializer.dims)
-    count = int(np.prod(shape))
-    array = np.fromfile(place, kind.newbyteorder("<"), count, offset=info.offset or 0)
-    if array.size != count:
-        raise ValueError(f"the data of '{initializer.name}' are truncated")
-    return array.astype(kind, copy=False).reshape(shape)
+    try:
+        return _array(place, initializer, info.offset or 0)
+    except ValueError:
+        message = f"the data of '{initializer.name}' are truncated"
+        raise ValueError(message) from None
+
+
+def _array(file: BinaryIO | Path, tensor: Any, offset: int = 0) -> Array:
+    """The data of a tensor in a file, from its position, or `ValueError`."""
+    kind, shape = tensor_dtype_to_np_dtype(tensor.data_type), tuple(tensor.dims)
+    array = np.fromfile(file, kind.newbyteorder("<"), prod(shape), offset=offset)
+    return array.reshape(shape).astype(kind, copy=False)
 
 
 def _graph(file: BinaryIO, field: _Field, arrays: dict[str, Array]) -> bytes:
@@ -93,12 +99,11 @@ def _initializer(file: BinaryIO, field: _Field, arrays: dict[str, Array]) -> byt
     raw = [f for f in fields if f.number == RAW_DATA]
     tensor = onnx.TensorProto.FromString(head)
     kind = tensor_dtype_to_np_dtype(tensor.data_type)
-    size = kind.itemsize * np.prod(tensor.dims)
+    size = kind.itemsize * prod(tensor.dims)
     if kind.kind not in "fiub" or [size] != [f.end - f.content for f in raw]:
         return _bytes(file, field.begin, field.end)
     file.seek(raw[0].content)
-    array = np.fromfile(file, kind.newbyteorder("<"), int(np.prod(tensor.dims)))
-    arrays[tensor.name] = array.astype(kind, copy=False).reshape(tuple(tensor.dims))
+    arrays[tensor.name] = _array(file, tensor)
     return tag(INITIALIZER, len(head)) + head
 
 
@@ -139,8 +144,6 @@ def tag(number: int, size: int) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*found, number])
+    if number > 0x7F:
+        return bytes([number & 0x7F | 0x80]) + _varint(number >> 7)
+    return bytes([number])

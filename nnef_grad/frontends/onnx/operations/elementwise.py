@@ -151,13 +151,12 @@ def _has_open_rows(node: Node, x: Tensor, axes: list[int]) -> bool:
     """Whether no row is masked completely by a constant that is added."""
     made_by = node.reading.emitter.made_by
     added = made_by(x, "add")
-    found = [made_by(operand, "constant") for operand in added.inputs] if added else []
-    constants = [made for made in found if made is not None]
+    operands = added.inputs if added else ()
+    constants = [op for y in operands if (op := made_by(y, "constant")) is not None]
     if len(constants) != 1:
         return False
-    (made,) = constants
-    shape = made.outputs[0].shape
-    values = np.resize(np.array(made.attributes["value"]), shape)
+    shape = constants[0].outputs[0].shape
+    values = np.resize(np.array(constants[0].attributes["value"]), shape)
     missing = (1,) * (len(x.shape) - len(shape))
     wide = np.broadcast_to(values.reshape(shape + missing), x.shape)
     return bool((wide.max(axis=tuple(axes)) > -1e38).all())

@@ -123,16 +123,16 @@ def _recurrent(node: Node, x: Any, w: Any, r: Any, *_: Any) -> list[Any]:
     layout = node.get("layout", 0)
     _refuse_unusual(node, shape_of(x)[layout])
     functions = _functions(node, kind, len(directions))
-    rows, ends = [], []
+    sides = []
     for place, is_back in enumerate(directions):
         weights = _weights(node, place)
         states = [_state(node, x, number, place) for number in range(kind.states)]
         cell = kind.cell(node, [next(functions) for _ in kind.activations])
-        found, last = along(node, cell, x, layout, states, weights, is_back=is_back)
-        rows.append(node("unsqueeze", found, axes=[1 + layout]))
-        ends.append([node("unsqueeze", end, axes=[layout]) for end in last])
-    pairs = zip(*ends, strict=True)
-    return [node.joined(rows, 1 + layout), *(node.joined(p, layout) for p in pairs)]
+        rows, last = along(node, cell, x, layout, states, weights, is_back=is_back)
+        rows = node("unsqueeze", rows, axes=[1 + layout])
+        sides.append([rows, *(node("unsqueeze", end, axes=[layout]) for end in last)])
+    rows, *ends = zip(*sides, strict=True)
+    return [node.joined(rows, 1 + layout), *(node.joined(end, layout) for end in ends)]
 
 
 def _refuse_unusual(node: Node, steps: Any) -> None:
@@ -157,10 +157,8 @@ def _functions(node: Node, kind: _Kind, directions: int) -> Iterator[Function]:
 
 
 def _weights(node: Node, place: int) -> Weights:
-    w, r, b, p = (
-        None if x is None else part(node, x, 0, place)
-        for x in map(node.operand, (1, 2, 3, 7))
-    )
+    given = map(node.operand, (1, 2, 3, 7))
+    w, r, b, p = (None if x is None else part(node, x, 0, place) for x in given)
     if b is None:
         return Weights(w, r, peepholes=p)
     of_input, of_state = node("split", b, axis=0, ratios=[1, 1])
@@ -190,8 +188,8 @@ def _gemm(node: Node, a: Any, b: Any, c: Any = None) -> Any:
     flips: dict[str, Any] = {
         f"transpose{side}": bool(node.get(f"trans{side}", 0)) for side in "AB"
     }
-    is_plain = alpha == 1.0 and beta == 1.0
-    if is_plain and c is not None and list(flips.values()) == [False, True]:
+    is_layer = list(flips.values()) == [False, True] and alpha == beta == 1.0
+    if is_layer and c is not None:
         bias = node.of_rank(c, 2) if shape_of(c) else c
         if shape_of(bias)[:1] in ((), (1,)):
             return node("linear", a, b, bias)

@@ -13,16 +13,15 @@ from nnef_grad.frontends.onnx.operations.shapes import sides
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.graph.ir import Shape
+from nnef_grad.ops.resizing import Axis as ResizedAxis
 from nnef_grad.ops.resizing import Resizing
 
 
 def _axes(node: Node, x: Any, size: Sequence[int]) -> list[Axis]:
-    """Windows along spatial axes, with the padding of the file, or an automatic one."""
-    ones = [1] * len(size)
+    """Windows along spatial axes, with the padding of the file."""
+    ones, zeros = [1] * len(size), [0, 0] * len(size)
     settings = [node.get(name, ones) for name in ("strides", "dilations")]
-    pads = sides(node.get("pads", [0, 0] * len(ones)))
-    if _auto_pad(node) == "VALID":
-        pads = [(0, 0)] * len(ones)
+    pads = sides(zeros if _auto_pad(node) == "VALID" else node.get("pads", zeros))
     columns = (shape_of(x)[2:], size, *settings, *zip(*pads, strict=True))
     return list(map(Axis._make, zip(*columns, strict=True)))
 
@@ -130,7 +129,7 @@ def _resize(node: Node, x: Any, *_: Any) -> Any:
     return resizing.resized(node, x, _resized_axes(node, shape_of(x)), how)
 
 
-def _resized_axes(node: Node, shape: Shape) -> list[resizing.Axis]:
+def _resized_axes(node: Node, shape: Shape) -> list[ResizedAxis]:
     """All axes, with the scales of the file, or the ratios if it gives extents."""
     rank = len(shape)
     along = [node.axis(a, rank) for a in node.get("axes", range(rank))]
@@ -144,18 +143,17 @@ def _resized_axes(node: Node, shape: Shape) -> list[resizing.Axis]:
 
 @onnx_op("GridSample")
 def _grid_sample(node: Node, x: Any, grid: Any) -> Any:
-    names = {"linear": "bilinear", "cubic": "bicubic"}
     mode, border = node.get("mode", "linear"), node.get("padding_mode", "zeros")
-    how = names.get(mode, mode), border, bool(node.get("align_corners", 0))
-    return resizing.grid_sample(node, x, grid, *how)
+    mode = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
+    is_aligned = bool(node.get("align_corners", 0))
+    return resizing.grid_sample(node, x, grid, mode, border, is_aligned)
 
 
 @onnx_op("AffineGrid")
 def _affine_grid(node: Node, theta: Any, _: Any) -> Any:
     batch, _channels, *extents = node.items("size", 1)
-    return resizing.affine_grid(
-        node, theta, [batch, *extents], bool(node.get("align_corners", 0))
-    )
+    is_aligned = bool(node.get("align_corners", 0))
+    return resizing.affine_grid(node, theta, [batch, *extents], is_aligned)
 
 
 @onnx_op("CenterCropPad")

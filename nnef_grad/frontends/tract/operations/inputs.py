@@ -74,9 +74,8 @@ def cast(step: Step, x: Any, to: str) -> Any:
     dtype = data_type(step, to)
     # Of a variable with infinities, which a selection leaves out, the data are known.
     numbers = document(step).data_of(x) if dtype == "integer" else None
-    is_table = numbers is not None and numbers.size <= MOST_ELEMENTS
-    if is_table and not np.isfinite(numbers).all():
-        x = numbers
+    if numbers is not None and numbers.size <= MOST_ELEMENTS:
+        x = x if np.isfinite(numbers).all() else numbers
     return step.reading.converted(x, dtype, step.hint, step.span)
 
 

@@ -15,13 +15,11 @@ from nnef_grad.graph.extents import OpenExtentError, has_symbols, may_exceed
 @expansion("tract_core_broadcast")
 def broadcast(step: Step, x: Any, shape: list[int]) -> Any:
     """Repeats axes of extent 1, after adding axes at the front."""
-    whole = step.of_rank(x, len(shape))
+    whole, own = step.of_rank(x, len(shape)), list(shape_of(x))
     pairs = list(zip(shape_of(whole), shape, strict=True))
-    fits = all(given in (1, made) or made == 1 for given, made in pairs)
-    given = list(shape_of(x))
-    step.require(fits, f"shape {given} cannot be broadcast to {list(shape)}")
-    repeats = [made if given == 1 else 1 for given, made in pairs]
-    return whole if {*repeats} <= {1} else step("tile", whole, repeats=repeats)
+    fits = all(m in (1, n) or n == 1 for m, n in pairs)
+    step.require(fits, f"shape {own} cannot be broadcast to {list(shape)}")
+    return step.broadcast(whole, tuple(n if m == 1 else m for m, n in pairs))
 
 
 @expansion("tract_core_downsample")
@@ -42,20 +40,17 @@ def slice_(
     stride: list[int],
 ) -> Any:
     """A part, whose end of 0 is what tract takes it for."""
-    shape, lengths = shape_of(x), {len(axes), len(begin), len(end)}
-    if 0 in end and len(lengths) == 1 and min(stride, default=1) > 0:
+    shape, fits = shape_of(x), len(axes) == len(begin) == len(end)
+    if 0 in end and fits and min(stride, default=1) > 0:
         extents = [shape[step.axis(axis, len(shape))] for axis in axes]
         pairs = map(partial(_ends, step), begin, end, extents)
         begin, end = map(list, zip(*pairs, strict=True))
-    made_by = step.reading.emitter.made_by
-    whole = len(lengths) == 1 and (begin, stride) in (([0], [1]), ([0], []))
-    if whole and len(axes) == 1 and (is_known(x) or made_by(x, "variable")):
-        axis = step.axis(axes[0], len(shape))
-        if has_symbols((end[0] - shape[axis],)) and may_exceed(end[0], shape[axis]):
-            step.warn(
-                f"{end[0]} is taken to be at most {shape[axis]}, where it ends a slice"
-            )
-            return selection.first_rows(step, x, axis, end[0])
+    is_start = fits and (begin, stride) in (([0], [1]), ([0], []))
+    if is_start and (is_known(x) or step.reading.emitter.made_by(x, "variable")):
+        extent, last = shape[axis := step.axis(axes[0], len(shape))], end[0]
+        if has_symbols((last - extent,)) and may_exceed(last, extent):
+            step.warn(f"{last} is taken to be at most {extent}, where it ends a slice")
+            return selection.first_rows(step, x, axis, last)
     return step("slice", x, axes=axes, begin=begin, end=end, stride=stride)
 
 
