@@ -81,16 +81,15 @@ def _letters(step: Step, operands: Sequence[Any], expr: str) -> tuple[list[str],
     is_one_each = len(terms) == len(operands)
     step.require(is_one_each, f"'{expr}' is not for {len(operands)} operands")
     ranks = [len(shape_of(x)) for x in operands]
-    pairs = zip(ranks, terms, strict=True)
+    pairs = list(zip(ranks, terms, strict=True))
     more = [max(0, n - len(t.replace("...", ""))) for n, t in pairs]
     unused = "".join(c for c in ascii_letters if c not in expr)
     shared = unused[: max(more, default=0)]
-    wide = []
-    for term, rank, count in zip(terms, ranks, more, strict=True):
-        own = term.replace("...", shared[len(shared) - count :])
+    ends = [shared[len(shared) - count :] for count in more]
+    wide = [t.replace("...", end) for t, end in zip(terms, ends, strict=True)]
+    for own, rank in zip(wide, ranks, strict=True):
         message = f"'{own}' is not for an operand of rank {rank}"
         step.require(len(own) == rank, message)
-        wide.append(own)
     return wide, result.replace("...", shared)
 
 
@@ -148,19 +147,15 @@ def _product(step: Step, x: _Term, y: _Term, kept: set[str]) -> _Term:
     rows = [c for c in x.letters if c not in y.letters]
     columns = [c for c in y.letters if c not in x.letters]
     if not inner:
-        return _outer(step, x, y, [*batch, *rows, *columns])
+        letters = [*batch, *rows, *columns]
+        wide = [_spread(step, term, letters) for term in (x, y)]
+        return _Term(step("mul", *wide, hint="product"), "".join(letters))
     left, turns_left = _matrices(step, x, batch, rows, inner)
     right, turns_right = _matrices(step, y, batch, inner, columns)
     turns: dict[str, Any] = {"transposeA": turns_left, "transposeB": turns_right}
     made = step("matmul", left, right, hint="product", **turns)
     shape = [*(x.extents[c] for c in batch + rows), *(y.extents[c] for c in columns)]
     return _Term(step.reshaped(made, shape), "".join(batch + rows + columns))
-
-
-def _outer(step: Step, x: _Term, y: _Term, letters: list[str]) -> _Term:
-    """The product of two terms that is summed over nothing."""
-    wide = [_spread(step, term, letters) for term in (x, y)]
-    return _Term(step("mul", *wide, hint="product"), "".join(letters))
 
 
 def _spread(step: Step, term: _Term, letters: list[str]) -> Any:

@@ -33,20 +33,12 @@ def gather(step: Step, x: Any, indices: Any, axis: int, datum_type: str = "") ->
         indices = np.mod(np.asarray(indices), shape_of(x)[along])
         if is_known(x):
             return simple(as_array(np.take(as_array(x), indices, along)))
-    else:
-        _warn_of_padding(step, x, along)
-    return step("gather", x, indices, axis=along)
-
-
-def _warn_of_padding(step: Step, x: Any, axis: int) -> None:
-    """Warns of one row of zeros: PyTorch keeps the gradient of a padding at zero."""
-    rows = step.reading.empty_rows(x) if axis == 0 else []
-    if len(rows) == 1:
-        what = f"row {rows[0]} of the table has only zeros"
+    elif along == 0 and len(rows := step.reading.empty_rows(x)) == 1:
         step.warn(
-            f"{what}: if it is a padding_idx, it has no gradient in PyTorch, but has"
-            " one here, unless the training step is told"
+            f"row {rows[0]} of the table has only zeros: if it is a padding_idx, it has"
+            " no gradient in PyTorch, but has one here, unless the training step is told"
         )
+    return step("gather", x, indices, axis=along)
 
 
 def gather_elements(
@@ -55,18 +47,17 @@ def gather_elements(
     """The element of each row at an index. Reads only as many rows as there are
     indices.
     """
-    shape = shape_of(x)
+    shape, wanted = shape_of(x), shape_of(indices)
     rank = len(shape)
     along = step.axis(axis, rank)
-    extent, wanted = shape[along], shape_of(indices)
+    extent = shape[along]
     ranks = f"the operand has rank {rank}, and the indices have rank {len(wanted)}"
     step.require(len(wanted) == rank, ranks)
     kept = [extent if a == along else n for a, n in enumerate(wanted)]
-    rows = x
     if kept != list(shape):
         axes, begin = list(range(rank)), [0] * rank
-        rows = step("slice", x, hint="rows", axes=axes, begin=begin, end=kept)
-    last = step.transposed(rows, _moved_last(along, rank), "last")
+        x = step("slice", x, hint="rows", axes=axes, begin=begin, end=kept)
+    last = step.transposed(x, _moved_last(along, rank), "last")
     return step.expand(
         "pick",
         step("unsqueeze", last, hint="wide", axes=[along]),
@@ -236,7 +227,6 @@ def _refuse_repeated(step: Step, indices: Any, axis: int | None = None) -> None:
 
 
 def _scalars(step: Step, x: Any) -> Any:
-    """Integers as scalars, which NNEF computes with."""
     if is_known(x):
         return np.asarray(x, float)
     return step.reading.materialize(x, "scalar", f"{step.hint}_indices", step.span)

@@ -130,29 +130,27 @@ class DocumentReading(Reading):
         made = self.emitter.made_by(tensor, "variable")
         if made is None or (tensor.rank > 1 and np.prod(tensor.shape) != 1):
             return None
-        data = self.data_of(tensor)
-        if data is None:
-            label = made.attributes["label"]
-            message = f"the data of variable '{label}' is needed to read the document"
-            advice = "read the folder or the archive with its data"
-            found = advice if self.given.stored is None else "there is none"
-            raise InvalidGraphError(f"{message}: {found}", span)
-        return data.reshape(-1)
+        if (data := self.data_of(tensor)) is not None:
+            return data.reshape(-1)
+        label, is_alone = made.attributes["label"], self.given.stored is None
+        message = f"the data of variable '{label}' is needed to read the document"
+        advice = "read the folder or the archive with its data"
+        raise InvalidGraphError(
+            f"{message}: {advice if is_alone else 'there is none'}", span
+        )
 
     def data_of(self, value: Any) -> Array | None:
         """The data of a variable; None for another value, and if there is no data."""
-        found = self._stored(value)
-        if found is not None:
+        if (data := self._stored(value)) is not None:
             self.numbers.add(value)
-        return found
+        return data
 
     def empty_rows(self, value: Any) -> list[int]:
         """As in `Reading`: the data may be beside the document."""
-        found = self._stored(value)
-        if found is None or found.ndim < 2 or found.dtype.kind != "f":
+        data = self._stored(value)
+        if data is None or data.ndim < 2 or data.dtype.kind != "f":
             return []
-        filled = found.reshape(len(found), -1).any(axis=1)
-        return [int(row) for row in np.flatnonzero(~filled)]
+        return np.flatnonzero(~data.any(axis=tuple(range(1, data.ndim)))).tolist()
 
     def _stored(self, value: Any) -> Array | None:
         is_tensor, stored = isinstance(value, Tensor), self.given.stored

@@ -33,8 +33,7 @@ def is_tract(text: str) -> bool:
 
 def read_header(source: Source) -> Header:
     """The extension lines of a document, and the text to parse."""
-    symbols: set[str] = set()
-    notes: list[str] = []
+    symbols, notes = set[str](), list[str]()
 
     def blank(line: re.Match[str]) -> str:
         if line[1] is None:

@@ -77,15 +77,15 @@ def _pair(item: syntax.Expression) -> str:
 
 def _symbols(document: syntax.Document, given: Given) -> dict[str, int]:
     """The numbers of symbols: those that are given, also as extents of inputs."""
-    found = dict(given.symbols)
+    numbers = dict(given.symbols)
     for name, axis, symbol in _open_extents(document.graph):
         extent = given.extents(name, axis)
         if extent is None:
             continue
-        if found.setdefault(symbol.name, extent) != extent:
-            message = f"'{symbol.name}' is {found[symbol.name]}, but extent {axis} of"
+        if numbers.setdefault(symbol.name, extent) != extent:
+            message = f"'{symbol.name}' is {numbers[symbol.name]}, but extent {axis} of"
             raise InvalidGraphError(f"{message} '{name}' is {extent}", symbol.span)
-    return found
+    return numbers
 
 
 def _open_extents(
@@ -169,28 +169,25 @@ class _GraphBody:
         if _is_external(statement):
             self._check_external(statement)
         value = self.reading.evaluate(statement.value, self.scope, hint_of(target))
-        emitter = self.reading.emitter
         is_one = isinstance(target, syntax.Identifier)
         if not is_one and not isinstance(value, (list, tuple)):
-            found = described(value)
-            message = f"the names expect several results, but this is {found}"
-            raise InvalidGraphError(message, target.span)
+            what = f"the names expect several results, but this is {described(value)}"
+            raise InvalidGraphError(what, target.span)
         for name, part in unpack(target, value):
             if isinstance(part, Tensor) and self.last[name] == place:
-                emitter.names.setdefault(part, name)
+                self.reading.emitter.names.setdefault(part, name)
             self.scope[name] = part
 
     def _check_external(self, statement: syntax.Assignment) -> None:
         inputs = {p.name for p in self.definition.parameters}
         for identifier in identifiers(statement.target):
-            name, message = identifier.name, ""
+            name, message = identifier.name, "name it in the signature"
             if name not in inputs:
-                what = f"external '{name}' is not an input of the graph"
-                message = f"{what}: name it in the signature"
-            elif name in self.scope:
-                message = f"'{name}' has a value before it is an external"
-            if message:
-                raise InvalidGraphError(message, identifier.span)
+                what = f"external '{name}' is not an input of the graph: {message}"
+                raise InvalidGraphError(what, identifier.span)
+            if name in self.scope:
+                what = f"'{name}' has a value before it is an external"
+                raise InvalidGraphError(what, identifier.span)
 
     def _check_interface(self) -> None:
         """Inputs and outputs must have values, unless these have failed."""
@@ -207,12 +204,11 @@ class _GraphBody:
     def _output(self, result: syntax.Identifier) -> Tensor:
         """An output, which must have its name: a copy if the tensor has another one."""
         value = self.scope[result.name]
-        if not isinstance(value, Tensor):
-            if not is_known(value):
-                message = f"output '{result.name}' of the graph is not a tensor"
-                raise InvalidGraphError(message, result.span)
-            dtype = dtype_of(value)
-            value = self.reading.materialize(value, dtype, result.name, result.span)
+        if not isinstance(value, Tensor) and not is_known(value):
+            message = f"output '{result.name}' of the graph is not a tensor"
+            raise InvalidGraphError(message, result.span)
+        dtype = dtype_of(value)
+        value = self.reading.materialize(value, dtype, result.name, result.span)
         tensor = self.reading.emitter.pin_name(value, result.name)
         self.scope[result.name] = tensor
         return tensor

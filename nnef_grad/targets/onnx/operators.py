@@ -244,16 +244,13 @@ def _pool(nodes: Nodes, op: Operation) -> None:
     """The index is the one that ONNX has: of the element in the whole tensor."""
     # Not along batch and channels.
     operands, settings = _first(nodes, op), _sliding(windows_of(op).axes[2:])
+    kind, results = "MaxPool", nodes.results
     if op.name == "argmax_pool":
-        nodes.add(
-            "MaxPool", operands, [nodes.fresh("largest"), *nodes.results], **settings
-        )
-    elif op.name == "max_pool":
-        nodes.node("MaxPool", operands, **settings)
-    else:
-        is_counted = int(op.attributes["border"] == "constant")
-        kind = "AveragePool"
-        nodes.node(kind, operands, count_include_pad=is_counted, **settings)
+        results = [nodes.fresh("largest"), *results]
+    elif op.name == "avg_pool":
+        is_counted = op.attributes["border"] == "constant"
+        kind, settings["count_include_pad"] = "AveragePool", int(is_counted)
+    nodes.add(kind, operands, results, **settings)
 
 
 @writer("sample")
@@ -293,8 +290,7 @@ def _split(nodes: Nodes, op: Operation) -> None:
 @writer("slice")
 def _slice(nodes: Nodes, op: Operation) -> None:
     (x,) = op.inputs
-    found = op.attributes
-    fields = found["axes"], found["begin"], found["end"], found["stride"]
+    fields = (op.attributes[name] for name in ("axes", "begin", "end", "stride"))
     taken = slice_positions(x.shape, *fields)
     # Before the first element there is no place that would not count from the last.
     stops = [p.stop if p.stop >= 0 else -(2**31) for p in taken.values()]
@@ -319,13 +315,11 @@ def _pad(nodes: Nodes, op: Operation) -> None:
 @writer("nearest_upsample", "multilinear_upsample")
 def _upsample(nodes: Nodes, op: Operation) -> None:
     scales = [1.0, 1.0, *map(float, op.attributes["factor"])]
-    named = nodes.constant(scales, np.float32, "scales")
+    operands = [*_first(nodes, op), "", nodes.constant(scales, np.float32, "scales")]
     methods = {"symmetric": "half_pixel", "aligned": "align_corners"}
-    how = {"mode": "nearest", "nearest_mode": "floor"}
-    if op.name == "multilinear_upsample":
-        how = {"mode": "linear"}
     method = methods.get(str(op.attributes.get("method")), "asymmetric")
-    operands = [*_first(nodes, op), "", named]
+    how = {"mode": "nearest", "nearest_mode": "floor"}
+    how = {"mode": "linear"} if op.name == "multilinear_upsample" else how
     nodes.node("Resize", operands, coordinate_transformation_mode=method, **how)
 
 

@@ -49,11 +49,11 @@ def to_onnx(
         UsageError: the data of a variable are missing or do not fit, or the file exists
             and must not be replaced.
     """
-    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     if isinstance(graph, Backward):
-        found = {"gradients": graph.gradients, "seeds": graph.seeds}
+        metadata = {"gradients": graph.gradients, "seeds": graph.seeds}
         graph = graph.graph
-    write(graph, path, data or {}, overwrite=overwrite, in_file=in_file, **found)
+    write(graph, path, data or {}, overwrite=overwrite, in_file=in_file, **metadata)
 
 
 def write(
@@ -79,7 +79,11 @@ def write(
         refuse_existing(place, overwrite=overwrite)
     lowered = lower(graph, "onnx")
     arrays = {label.lower(): array for label, array in data.items()} | lowered.data
-    _refuse_missing(lowered.graph, arrays)
+    labels = lowered.graph.labels.values()
+    missing = ", ".join(f"'{label}'" for label in labels if label.lower() not in arrays)
+    if missing:
+        message = f"there are no data for the variables with the labels {missing}"
+        raise UsageError(message)
     appearance = _with_gradients(in_file or InFile(), metadata)
     nodes = Nodes(lowered.graph, arrays, appearance)
     for name, value in (defaults or {}).items():
@@ -98,11 +102,3 @@ def _with_gradients(known: InFile, metadata: Mapping[str, Mapping[str, str]]) ->
             if name in known.shapes:
                 shapes[other] = known.shapes[name]
     return InFile(names, shapes)
-
-
-def _refuse_missing(graph: Graph, data: Data) -> None:
-    labels = graph.labels.values()
-    missing = ", ".join(f"'{x}'" for x in labels if x.lower() not in data)
-    if missing:
-        message = f"there are no data for the variables with the labels {missing}"
-        raise UsageError(message)

@@ -128,9 +128,8 @@ def _scan(node: Node, *operands: Any) -> list[Any]:
 
 
 def _ways(node: Node, side: str, count: int) -> list[Way]:
-    axes, turns = (
-        node.get(f"scan_{side}_{name}", [0] * count) for name in ("axes", "directions")
-    )
+    names = (f"scan_{side}_axes", f"scan_{side}_directions")
+    axes, turns = (node.get(name, [0] * count) for name in names)
     return [Way(a, -1 if d else 1) for a, d in zip(axes, turns, strict=True)]
 
 
@@ -142,12 +141,11 @@ def _loop(node: Node, limit: Any, condition: Any, *states: Any) -> list[Any]:
     node.require(_goes_on(node, condition), "its condition must be true")
     numbers = node("cast", node.positions(count, 0, 1), dtype="integer", hint="numbers")
     outward = [Way(0)] * (len(node.attributes["body"].output) - 1 - len(states))
-
-    def given(inner: Sequence[Any]) -> list[Any]:
-        *own, number = inner
-        return [number, np.array(True), *own]
-
-    return _kept(node, states, [(numbers, Way(0))], outward, given, skipped=1)
+    return _kept(
+        *(node, states, [(numbers, Way(0))], outward),
+        lambda inner: [inner[-1], np.array(True), *inner[:-1]],
+        skipped=1,
+    )
 
 
 # ---- A loop of the graph ----
@@ -263,8 +261,8 @@ def _one_by_one(
     rows: list[list[Any]] = []
     while len(rows) < count and _goes_on(node, condition):
         node.require(len(rows) < _MOST, f"it has more than {_MOST} iterations")
-        known = np.int64(len(rows)), np.bool_(True), *states
-        given = [np.asarray(x) if isinstance(x, np.generic) else x for x in known]
+        given = np.asarray(len(rows), np.int64), np.asarray(True), *states
+        given = tuple(np.asarray(x) if isinstance(x, np.generic) else x for x in given)
         inner = {**node.around, **dict(zip(names, given, strict=True))}
         condition, *results = node.reading.run(body, inner)
         states, row = results[: len(states)], results[len(states) :]

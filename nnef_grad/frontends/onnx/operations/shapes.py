@@ -38,9 +38,9 @@ def _constant(node: Node, _: Any) -> Any:
     """One number, in a shape with symbols."""
     given = node.attributes.get("value")
     value = np.zeros(1, np.float32) if given is None else to_array(given)
-    dtype, shape = dtype_of(value), node.items("input", 0)
-    items = converted(value, dtype).reshape(-1).tolist()
-    return node("constant", dtype=dtype, shape=shape, value=items)
+    items = converted(value, dtype_of(value)).reshape(-1).tolist()
+    shape = node.items("input", 0)
+    return node("constant", dtype=dtype_of(value), shape=shape, value=items)
 
 
 @onnx_op("Range")
@@ -49,13 +49,12 @@ def _numbers(node: Node, start: Any, limit: Any, delta: Any) -> Any:
     names = ("start", "limit", "delta")
     first, last, step = (node.items(n, place)[0] for place, n in enumerate(names))
     node.require(dtype_of(delta) == "integer", "its operands must be integers")
-    count = -((first - last) // step)
-    found = node.positions(count, 0, 1)
+    numbers = node.positions(-((first - last) // step), 0, 1)
     if step != 1:
-        found = node("mul", found, float(step), hint="steps")
+        numbers = node("mul", numbers, float(step), hint="steps")
     if first != 0:
-        found = node("add", found, node.scalars(start), hint="numbers")
-    return node("cast", found, dtype="integer")
+        numbers = node("add", numbers, node.scalars(start), hint="numbers")
+    return node("cast", numbers, dtype="integer")
 
 
 _INSTEAD = "multiply by a mask, or choose with torch.where or torch.topk"
@@ -79,15 +78,14 @@ def _refuse(node: Node, *_: Any) -> Any:
 @onnx_op("Reshape")
 def _reshape(node: Node, x: Any, *_: Any) -> Any:
     """A reshape; an extent of 0 is that of the operand."""
-    given = node.items("shape", 1)
+    given, old = node.items("shape", 1), shape_of(x)
     has_zeros = node.get("allowzero", 0) and 0 in given
     node.require(not has_zeros, "no extent must be 0")
-    old = shape_of(x)
-    made = [old[axis] if extent == 0 else extent for axis, extent in enumerate(given)]
-    if -1 in made:
-        rest = -prod(made)
-        made[made.index(-1)] = prod(old) // rest if rest else 0
-    return node.reshaped(x, made)
+    shape = [old[axis] if extent == 0 else extent for axis, extent in enumerate(given)]
+    if -1 in shape:
+        rest = -prod(shape)
+        shape[shape.index(-1)] = prod(old) // rest if rest else 0
+    return node.reshaped(x, shape)
 
 
 @onnx_op("Flatten")
@@ -268,10 +266,9 @@ def _reverse(node: Node, x: Any, lengths: Any) -> Any:
     batch, time = node.get("batch_axis", 1), node.get("time_axis", 0)
     node.require({batch, time} == {0, 1}, "the axes must be the first two")
     node.require(is_known(lengths), "the lengths must be known")
-    extent = shape_of(x)[time]
     parts = []
     for place, n in enumerate(np.ravel(lengths).tolist()):
-        row = np.array([*reversed(range(n)), *range(n, extent)])
+        row = np.array([*reversed(range(n)), *range(n, shape_of(x)[time])])
         part = node.piece(x, batch, place, place + 1)
         parts.append(node("gather", part, row, axis=time))
     return node("concat", parts, axis=batch)

@@ -85,8 +85,7 @@ def linear(step: Step, x: Any, weight: Any, bias: Any) -> Any:
     is_row = not bias_shape or bias_shape == (*(1,) * (len(shape) - 1), out)
     is_one = {*batch} <= {1} and is_row and len(shape) == len(batch) + 2
     if not is_one:
-        made = step("matmul", x, weight, transposeB=True)
-        return step("add", made, bias)
+        return step("add", step("matmul", x, weight, transposeB=True), bias)
     rows = step.reshaped(x, [prod(shape[:-1]), inner], "rows")
     matrix = step("squeeze", weight, hint="matrix", axes=list(range(len(batch))))
     row = step.reshaped(bias, [1, out], "bias") if bias_shape else bias
@@ -119,7 +118,10 @@ def resize(
     matrix for each axis.
     """
     how = Resizing(places, mode, rounding)
-    _check(step, how)
+    lists: list[Collection[str]] = [PLACES, MODES, ROUNDED]
+    for value, choices in zip(how[:3], lists, strict=True):
+        names = ", ".join(choices)
+        step.require(value in choices, f"there is no '{value}': it is one of {names}")
     axes = resizing.axes_of(step, shape_of(x), scales, sizes)
     if places == "align_corners":
         is_exact = all(axis.made == axis.given * axis.scale for axis in axes)
@@ -134,13 +136,6 @@ def onnx_resize(
     """The older name, without extents."""
     step.require(not roi, "the coordinates must not be cropped")
     return resize(step, x, scales, [], *settings)
-
-
-def _check(step: Step, how: Resizing) -> None:
-    lists: list[Collection[str]] = [PLACES, MODES, ROUNDED]
-    for value, known in zip(how[:3], lists, strict=True):
-        names = ", ".join(known)
-        step.require(value in known, f"there is no '{value}': it is one of {names}")
 
 
 # ---- Attention ----
