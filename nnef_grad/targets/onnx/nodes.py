@@ -299,7 +299,7 @@ class Nodes:
         operation = self._operation if self is self._root else None
         origin = operation.origin if operation else None
         if origin is not self._origin[0]:
-            is_plain = origin is not None and origin.name != SCAN
+            is_plain = origin and origin.name != SCAN
             text = print_operation(origin, self._names) if origin and is_plain else ""
             self._origin = origin, text
         return self._origin[1]
@@ -317,15 +317,13 @@ class Nodes:
         inner._names.update((x, self._names[outer]) for x, outer in whole)
         declared = [inner.declared(x) for x in loop.state_inputs]
         for x, way in zip(loop.parts, loop.scanned, strict=True):
-            name = fresh("part")
-            axes = self.constant([way.axis], np.int64, "axes")
+            name, axes = fresh("part"), self.extents([way.axis], "axes")
             inner.add("Unsqueeze", [name, axes], [inner._names[x]])
             declared.append(_without_axis(name, x, way.axis))
         inner.add_all(graph)
         results = [inner.declared(x) for x in loop.next_values]
         for output, way in loop.collected:
-            x = graph.outputs[output]
-            axes = self.constant([way.axis], np.int64, "axes")
+            x, axes = graph.outputs[output], self.extents([way.axis], "axes")
             name = inner.node("Squeeze", [inner._names[x], axes], "collected")
             results.append(_without_axis(name, x, way.axis))
         return helper.make_graph(inner.made, graph.name, declared, results)

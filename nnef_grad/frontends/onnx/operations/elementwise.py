@@ -13,6 +13,7 @@ from nnef_grad.frontends.values import (
     broadcast_shapes,
     dtype_of,
     is_known,
+    is_uniform,
     shape_of,
     without_objects,
 )
@@ -104,14 +105,9 @@ def _modulo(node: Node, x: Any, y: Any) -> Any:
 @onnx_op("Clip")
 def _clip(node: Node, x: Any, *_: Any) -> Any:
     """Bounds are attributes before version 11."""
-    low, high = (
-        node.operand(place) if name not in node.attributes else node.get(name, 0.0)
-        for name, place in (("min", 1), ("max", 2))
-    )
-    if low is None and high is None:
-        return x
+    low, high = node.get("min", node.operand(1)), node.get("max", node.operand(2))
     if low is None:
-        return node("min", x, high)
+        return x if high is None else node("min", x, high)
     if high is None:
         return node("max", x, low)
     # In ONNX the upper bound wins where it is the lower one, in NNEF the other one.
@@ -123,11 +119,9 @@ def _clip(node: Node, x: Any, *_: Any) -> Any:
 @onnx_op("Where")
 def _where(node: Node, condition: Any, x: Any, y: Any) -> Any:
     """A choice; or one of both where the condition is the same everywhere."""
-    shape = broadcast_shapes(*map(shape_of, (condition, x, y)))
-    if is_known(condition) and np.size(condition):
-        value = np.asarray(condition)
-        taken = x if value.all() else y
-        if value.any() == value.all() and shape_of(taken) == shape:
+    if is_known(condition) and is_uniform(np.asarray(condition)):
+        taken = x if np.all(condition) else y
+        if shape_of(taken) == broadcast_shapes(*map(shape_of, (condition, x, y))):
             return taken
     return node("select", *node.aligned(condition, x, y))
 

@@ -55,9 +55,7 @@ def _index(node: Node, x: Any) -> Any:
 @onnx_op("Softmax", "LogSoftmax")
 def _softmax(node: Node, x: Any) -> Any:
     """Before version 13, the axis is the first of those that are summed over."""
-    is_one = node.version >= 13
-    axes = _from(node, x, -1 if is_one else 1)
-    axes = axes[:1] if is_one else axes
+    axes = [node.along(-1, x)] if node.version >= 13 else _from(node, x, 1)
     if node.kind == "LogSoftmax":
         return node.expand("log_softmax", x, axes=axes)
     return node("softmax", x, axes=axes)
@@ -118,9 +116,8 @@ def _normalized(
 @onnx_op("RMSNormalization")
 def _rms_normalization(node: Node, x: Any, scale: Any) -> Any:
     wide = node.of_rank(scale, len(shape_of(x)))
-    axes = _from(node, x)
-    epsilon = node.get("epsilon", 1e-5)
-    return node.expand("rms_normalization", x, wide, axes=axes, epsilon=epsilon)
+    settings: Any = {"axes": _from(node, x), "epsilon": node.get("epsilon", 1e-5)}
+    return node.expand("rms_normalization", x, wide, **settings)
 
 
 @onnx_op("GroupNormalization")
@@ -160,19 +157,16 @@ def _negative_log_likelihood(
     node: Node, x: Any, target: Any, weight: Any = None
 ) -> Any:
     """The elements of the target classes, negated, and weighted by class."""
-    reduction, rank = node.get("reduction", "mean"), len(shape_of(x))
+    name, rank = _LOSSES[node.get("reduction", "mean")], len(shape_of(x))
+    number = node.scalars(node("unsqueeze", target, axes=[1]))
     wide = 1.0 if weight is None else node.row(weight)
-    axes = [] if reduction == "none" else list(range(rank - 1))
-    settings = {"axes": axes} if axes else {}
-    made = node.expand(
-        _LOSSES[reduction],
-        *(x, node.scalars(node("unsqueeze", target, axes=[1])), wide),
-        node.positions(shape_of(x)[1], 1, rank),
-        # No class has the number -1.
-        ignored=float(node.get("ignore_index", -1)),
-        **settings,
-    )
-    return node("squeeze", made, axes=axes) if axes else made
+    # No class has the number -1.
+    settings: Any = {"ignored": float(node.get("ignore_index", -1))}
+    if name != "nll":
+        settings["axes"] = list(range(rank - 1))
+    positions = node.positions(shape_of(x)[1], 1, rank)
+    loss = node.expand(name, x, number, wide, positions, **settings)
+    return node("squeeze", loss, axes=settings["axes"]) if name != "nll" else loss
 
 
 @onnx_op("SoftmaxCrossEntropyLoss")
