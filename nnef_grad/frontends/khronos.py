@@ -144,12 +144,12 @@ def from_nnef_tools(graph: ToolsGraph, *, fragments: str = "") -> Model:
 @public
 def to_nnef_tools(graph: Graph, data: Data | None = None) -> Any:
     """A `nnef_tools.model.Graph`, for the writers and converters of nnef_tools."""
-    made = _build_graph(to_nnef(graph, data))
-    for tensor in made.tensors:
+    tools = _build_graph(to_nnef(graph, data))
+    for tensor in tools.tensors:
         # Numbers: the integers of tensors have 64 bits.
         if tensor.producer is None and tensor.dtype is np.int32:
             tensor.data, tensor.dtype = np.asarray(tensor.data, np.int64), np.int64
-    return made
+    return tools
 
 
 def _from_tools(operation: Any) -> Any:
@@ -204,8 +204,8 @@ def _quantization_of(graph: Graph, name: str) -> dict[str, Any]:
     return {"op-name": entry.operation.name, **entry.attributes} if entry else {}
 
 
-def _quantization_lines(found: Iterable[Any]) -> Iterator[str]:
-    for tensor in found:
+def _quantization_lines(tensors: Iterable[Any]) -> Iterator[str]:
+    for tensor in tensors:
         info = {k: v for k, v in (tensor.quantization or {}).items() if v is not None}
         name = info.pop("op-name", None)
         plain = ((k, np.asarray(value).tolist()) for k, value in info.items())

@@ -105,12 +105,12 @@ def along(
     is_back: bool,
 ) -> tuple[Any, list[Any]]:
     """The first states of all steps along an axis, and all states after the last one."""
-    given = linear(step, x, weights.of_input, weights.input_bias)
+    products = linear(step, x, weights.of_input, weights.input_bias)
     if may_exceed(shape_of(x)[axis], LONGEST):
         return _loop(
-            step, cell, given, Way(axis, -1 if is_back else 1), states, weights
+            step, cell, products, Way(axis, -1 if is_back else 1), states, weights
         )
-    parts = step("unstack", given, axis=axis, hint="parts")
+    parts = step("unstack", products, axis=axis, hint="parts")
     rows: list[Any] = []
     for element in reversed(parts) if is_back else parts:
         states = cell(step, states, element, weights)
@@ -134,7 +134,7 @@ def part(step: Step, x: Any, axis: int, place: int) -> Any:
 
 
 def _loop(
-    step: Step, cell: Cell, given: Any, way: Way, states: list[Any], weights: Weights
+    step: Step, cell: Cell, products: Any, way: Way, states: list[Any], weights: Weights
 ) -> tuple[Any, list[Any]]:
     """The same as a loop."""
     used = {n: x for n, x in weights._asdict().items() if x is not None}
@@ -145,11 +145,11 @@ def _loop(
     def body(inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[tuple[Tensor, Way]]]:
         own = weights._replace(**dict(zip(full, inputs, strict=False)))
         element = step("squeeze", inputs[-1], axes=[way.axis])
-        made = cell(step, list(inputs[len(full) : -1]), element, own)
-        row = step("unsqueeze", made[0], axes=[way.axis], hint="row")
-        return made, [(row, way)]
+        new = cell(step, list(inputs[len(full) : -1]), element, own)
+        row = step("unsqueeze", new[0], axes=[way.axis], hint="row")
+        return new, [(row, way)]
 
     hints = (*(f"{step.hint}_last" for _ in states), step.hint)
-    operands["part"] = given
+    operands["part"] = products
     *last, rows = loop(step, f"{step.hint}_step", operands, [way], body, hints)
     return rows, last

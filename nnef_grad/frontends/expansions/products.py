@@ -16,8 +16,8 @@ def linear(step: Step, x: Any, weight: Any, bias: Any) -> Any:
     is_layer = len(shape_of(x)) == len(shape_of(weight)) == 2
     if bias is not None and is_layer and shape_of(bias) == shape_of(weight)[:1]:
         return step("linear", x, weight, step.of_rank(bias, 2))
-    made = matmul(step, x, weight, transposed=len(shape_of(weight)) == 2)
-    return made if bias is None else step("add", *step.aligned(made, bias))
+    product = matmul(step, x, weight, transposed=len(shape_of(weight)) == 2)
+    return product if bias is None else step("add", *step.aligned(product, bias))
 
 
 def matmul(step: Step, x: Any, y: Any, *, transposed: bool = False) -> Any:
@@ -31,10 +31,10 @@ def matmul(step: Step, x: Any, y: Any, *, transposed: bool = False) -> Any:
         y, transposed = step("unsqueeze", y, axes=[0]), not transposed
     x, y = step.aligned(x, y)
     hint = "product" if is_row or is_column else None
-    made = step("matmul", x, y, transposeB=transposed, hint=hint)
-    rank = len(shape_of(made))
+    product = step("matmul", x, y, transposeB=transposed, hint=hint)
+    rank = len(shape_of(product))
     gone = [rank - 2] * is_row + [rank - 1] * is_column
-    return step("squeeze", made, axes=gone) if gone else made
+    return step("squeeze", product, axes=gone) if gone else product
 
 
 # ---- Einsum ----
@@ -56,13 +56,13 @@ def contract(step: Step, operands: Sequence[Any], expr: str) -> Any:
     """The einsum of some operands."""
     letters, result = _letters(step, operands, expr)
     pairs = zip(operands, letters, strict=True)
-    given = [_without_repeats(step, _Term(*pair)) for pair in pairs]
-    terms = [_without_ones(step, term, given) for term in given]
-    made = terms[0]
+    diagonals = [_without_repeats(step, _Term(*pair)) for pair in pairs]
+    terms = [_without_ones(step, term, diagonals) for term in diagonals]
+    total = terms[0]
     for place, term in enumerate(terms[1:], 1):
         later = (other.letters for other in terms[place + 1 :])
-        made = _product(step, made, term, {*result}.union(*later))
-    final = _summed(step, made, set(result))
+        total = _product(step, total, term, {*result}.union(*later))
+    final = _summed(step, total, set(result))
     missing = [c for c in result if c not in final.letters]
     step.require(not missing, f"'{''.join(missing)}' is in the result alone")
     return _arranged(step, final, result)
@@ -125,8 +125,8 @@ def _summed(step: Step, term: _Term, kept: set[str]) -> _Term:
     if not axes:
         return term
     sums = step("sum_reduce", term.tensor, hint="sums", axes=axes)
-    made = step("squeeze", sums, hint="sum", axes=axes)
-    return _Term(made, "".join(c for c in term.letters if c in kept))
+    sum_ = step("squeeze", sums, hint="sum", axes=axes)
+    return _Term(sum_, "".join(c for c in term.letters if c in kept))
 
 
 def _arranged(step: Step, term: _Term, letters: str) -> Any:
@@ -153,9 +153,9 @@ def _product(step: Step, x: _Term, y: _Term, kept: set[str]) -> _Term:
     left, turns_left = _matrices(step, x, batch, rows, inner)
     right, turns_right = _matrices(step, y, batch, inner, columns)
     turns: dict[str, Any] = {"transposeA": turns_left, "transposeB": turns_right}
-    made = step("matmul", left, right, hint="product", **turns)
+    product = step("matmul", left, right, hint="product", **turns)
     shape = [*(x.extents[c] for c in batch + rows), *(y.extents[c] for c in columns)]
-    return _Term(step.reshaped(made, shape), "".join(batch + rows + columns))
+    return _Term(step.reshaped(product, shape), "".join(batch + rows + columns))
 
 
 def _spread(step: Step, term: _Term, letters: list[str]) -> Any:

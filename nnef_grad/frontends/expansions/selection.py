@@ -81,21 +81,21 @@ def scatter_elements(
     """Replaces the elements at indices with updates, or adds these."""
     updates, is_one = _one_of(updates, reduction)
     name = _put(step, reduction, "put_one" if is_one else "put", "put_sums")
-    shape, given = shape_of(x), shape_of(indices)
+    shape, wanted = shape_of(x), shape_of(indices)
     rank = len(shape)
     along = step.axis(axis, rank)
-    fits = len(given) == rank and all(
-        n <= shape[a] or a == along for a, n in enumerate(given)
+    fits = len(wanted) == rank and all(
+        n <= shape[a] or a == along for a, n in enumerate(wanted)
     )
-    step.require(fits, f"indices of shape {list(given)} are not in {list(shape)}")
-    for_each = is_one or shape_of(updates) == given
+    step.require(fits, f"indices of shape {list(wanted)} are not in {list(shape)}")
+    for_each = is_one or shape_of(updates) == wanted
     step.require(for_each, "there must be an update for each index")
     extent, order = shape[along], _moved_last(along, rank)
     if reduction == "none" and not is_one:
         is_table = is_known(indices)
         places = np.mod(np.asarray(indices), extent) if is_table else indices
         _refuse_repeated(step, places, along)
-    padding = [(0, 0 if a == along else shape[a] - n) for a, n in enumerate(given)]
+    padding = [(0, 0 if a == along else shape[a] - n) for a, n in enumerate(wanted)]
 
     def rows(value: Any, outside: float) -> Any:
         """A row of indices or updates for each row of the operand, as a last axis."""
@@ -161,7 +161,7 @@ def put_blocks(
         updates = step.reshaped(updates, [count, size], "updates")
     if reduction == "none" and not is_one:
         _refuse_repeated(step, number)
-    made = step.expand(
+    blocks = step.expand(
         name,
         step.reshaped(x, [total, size], "blocks"),
         step.reshaped(_scalars(step, number), [1, count], "row"),
@@ -169,7 +169,7 @@ def put_blocks(
         step.positions(total, 0, 2),
         **settings,
     )
-    return step.reshaped(made, shape)
+    return step.reshaped(blocks, shape)
 
 
 def _one_of(updates: Any, reduction: str) -> tuple[Any, bool]:
@@ -212,10 +212,10 @@ def largest(step: Step, x: Any, k: int, axis: int, is_largest: bool) -> Any:
 
 
 def _put(step: Step, reduction: str, put: str, add: str) -> str:
-    found = {"none": put, "add": add}.get(reduction)
-    if found is None:
+    name = {"none": put, "add": add}.get(reduction)
+    if name is None:
         step.refuse(f"reduction must be none or add, but is '{reduction}'")
-    return found
+    return name
 
 
 def _refuse_repeated(step: Step, indices: Any, axis: int | None = None) -> None:

@@ -34,8 +34,8 @@ def evaluate(node: Any, operands: list[Array | None], opsets: Any) -> list[Array
     fed = {f"x{i}": x for i, x in enumerate(operands) if x is not None}
     # The logarithm of zero is what the model wants, if it asks for it.
     with np.errstate(all="ignore"):
-        found = iter(evaluator.run(None, fed, attributes={}))
-    return [np.asarray(next(found)) if name else None for name in alone.output]  # type: ignore[misc]
+        results = iter(evaluator.run(None, fed, attributes={}))
+    return [np.asarray(next(results)) if name else None for name in alone.output]  # type: ignore[misc]
 
 
 @lru_cache(_CACHED)

@@ -61,14 +61,14 @@ def _merged(
 ) -> Iterator[str]:
     """Exporters merge parameters of equal values, such as all biases that are zero."""
     for vector in scalars:
-        found = uses[vector.name]
-        if len(vector.dims) != 1 or len(found) < 2 or _MEASURED.issuperset(found):
+        readers = uses[vector.name]
+        if len(vector.dims) != 1 or len(readers) < 2 or _MEASURED.issuperset(readers):
             continue
-        if len(set(found)) > 1 or is_uniform(value(vector)):
-            kinds = sorted({kind for kind, _ in found})
+        if len(set(readers)) > 1 or is_uniform(value(vector)):
+            kinds = sorted({kind for kind, _ in readers})
             named = " and ".join(f"'{kind}'" for kind in kinds)
             yield (
-                f"'{vector.name}' is read {len(found)} times, by {named}: if an exporter has"
+                f"'{vector.name}' is read {len(readers)} times, by {named}: if an exporter has"
                 " merged parameters of equal values, its gradient is the sum of theirs;"
                 " export the network with different values"
             )

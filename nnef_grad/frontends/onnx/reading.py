@@ -84,32 +84,32 @@ class ModelReading(Conversion):
 
     # ---- Nodes ----
 
-    def run(self, graph: Any, known: dict[str, Any]) -> list[Any]:
+    def run(self, graph: Any, values: dict[str, Any]) -> list[Any]:
         """The values of the results of a graph; `known` has those of what it reads, by name."""
         for stored in graph.initializer:
-            known.setdefault(stored.name, to_array(stored))
+            values.setdefault(stored.name, to_array(stored))
         for node in graph.node:
-            self._take(known, node)
-        return [self.value(known, output.name) for output in graph.output]
+            self._take(values, node)
+        return [self.value(values, output.name) for output in graph.output]
 
-    def value(self, known: Mapping[str, Any], name: str) -> Any:
+    def value(self, values: Mapping[str, Any], name: str) -> Any:
         """The value of a tensor; None for one that is left out."""
         if not name:
             return None
-        if name in self.failed and name not in known:
+        if name in self.failed and name not in values:
             raise NoValueError(name)
-        if name not in known:
+        if name not in values:
             message = f"'{self.name}' reads '{name}', which nothing makes"
             raise UnsupportedError(message)
-        found = known[name]
-        return found() if isinstance(found, Later) else found
+        value = values[name]
+        return value() if isinstance(value, Later) else value
 
-    def _take(self, known: dict[str, Any], node: Any) -> None:
+    def _take(self, values: dict[str, Any], node: Any) -> None:
         """Reads a node; if that fails, its results have no values."""
         self.failed.update(node.output)
         try:
-            operands = [self.value(known, name) for name in node.input]
-            known.update(self._results(known, node, operands))
+            operands = [self.value(values, name) for name in node.input]
+            values.update(self._results(values, node, operands))
             self.failed.difference_update(node.output)
         except NoValueError:
             pass
@@ -148,22 +148,24 @@ class ModelReading(Conversion):
     def _is_computed(self, proto: Any, operands: Sequence[Any]) -> bool:
         if proto.op_type == "Constant":
             return True
-        given = [x for x in operands if x is not None]
-        are_known = all(is_known(x) and not isinstance(x, list) for x in given)
+        present = [x for x in operands if x is not None]
+        are_known = all(is_known(x) and not isinstance(x, list) for x in present)
         has_graphs = any(attribute.HasField("g") for attribute in proto.attribute)
         is_plain = proto.op_type != "Dropout" and not has_graphs
-        return bool(given) and are_known and is_plain and not any(map(is_open, given))
+        return (
+            bool(present) and are_known and is_plain and not any(map(is_open, present))
+        )
 
     def _evaluated(self, proto: Any, operands: Sequence[Any]) -> list[Any]:
         arrays = [None if x is None else np.asarray(x) for x in operands]
         try:
-            found = evaluate(proto, arrays, self.opsets)
+            results = evaluate(proto, arrays, self.opsets)
         except Exception as error:  # of whatever type onnx raises
             what = f"onnx cannot evaluate {_described(proto)}: {error}"
             raise UnsupportedError(self.refusal(what)) from error
-        if proto.op_type == "Constant" and found[0].dtype.kind == "f":
-            self._named[id(found[0])] = found[0], proto.output[0]
-        return found
+        if proto.op_type == "Constant" and results[0].dtype.kind == "f":
+            self._named[id(results[0])] = results[0], proto.output[0]
+        return results
 
     def _check(self, proto: Any, name: str, x: Any) -> None:
         """Raises an error if a result has another shape than onnx has inferred."""
@@ -179,9 +181,9 @@ class ModelReading(Conversion):
 
     def stored(self, name: str, array: Array) -> Tensor:
         """The variable of an initializer."""
-        made = self.variable(name, array.astype(np.float32, copy=False))
-        self.values[made] = array
-        return made
+        variable = self.variable(name, array.astype(np.float32, copy=False))
+        self.values[variable] = array
+        return variable
 
     def variable(self, name: str, array: Array, dtype: str = "scalar") -> Tensor:
         """A variable that is called as something in the file."""
@@ -189,10 +191,10 @@ class ModelReading(Conversion):
 
     def fresh(self, name: str) -> str:
         """A name of the graph for what has a name in the file."""
-        made = self.supply.fresh(valid_name(name))
-        if made != name:
-            self.called[made] = name
-        return made
+        valid = self.supply.fresh(valid_name(name))
+        if valid != name:
+            self.called[valid] = name
+        return valid
 
     def materialize(self, value: Any, dtype: str, hint: str, span: Span) -> Any:
         """As in `Conversion`; what may be a parameter is a variable."""
@@ -203,9 +205,9 @@ class ModelReading(Conversion):
         _, name = self._named.get(id(value), (None, None))
         kinds: dict[str, Any] = {"scalar": np.float32, "integer": np.int64}
         array = converted(value, dtype).astype(kinds.get(dtype, np.bool_))
-        made = self.variable(name or hint, array, dtype)
-        self._made[id(value)] = value, made
-        return made
+        variable = self.variable(name or hint, array, dtype)
+        self._made[id(value)] = value, variable
+        return variable
 
     def is_parameter(self, value: Any, dtype: str = "scalar") -> bool:
         """Whether it is a constant of the file, or a large table, of different numbers."""
@@ -251,10 +253,10 @@ class Node(Step):
         self.around = around
         self.attributes = {a.name: get_attribute_value(a) for a in proto.attribute}
         # What a later operator set has added is not read.
-        known = _known_attributes(self.kind) if self.version > NEWEST else None
+        attributes = _known_attributes(self.kind) if self.version > NEWEST else None
         for name in self.attributes:
             message = f"'{name}' is newer than operator set {NEWEST}"
-            self.require(known is None or name in known, message)
+            self.require(attributes is None or name in attributes, message)
 
     def get(self, name: str, default: T) -> T:
         """An attribute, with its default in ONNX."""

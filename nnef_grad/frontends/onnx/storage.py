@@ -53,8 +53,8 @@ def load(path: Path) -> tuple[Any, Callable[[Any], Array]]:
                 initializer.CopyFrom(from_array(array, initializer.name))
 
     def value(initializer: Any) -> Array:
-        found = arrays.get(initializer.name)
-        return np.asarray(to_array(initializer)) if found is None else found
+        array = arrays.get(initializer.name)
+        return np.asarray(to_array(initializer)) if array is None else array
 
     return model, value
 

@@ -92,9 +92,9 @@ class Nodes:
             self._enter(x)
         self.add_all(graph)
         self._operation = None
-        given = {*graph.inputs, *graph.variables}
+        sources = {*graph.inputs, *graph.variables}
         for x in dict.fromkeys(graph.outputs):
-            if x in self._outside and x not in given:
+            if x in self._outside and x not in sources:
                 name, shape = self._outside[x]
                 whole = self.constant(shape, np.int64, "shape")
                 self.add("Reshape", [self._names[x], whole], [name])
@@ -143,8 +143,8 @@ class Nodes:
             message = f"the data of {title} have the shape {given}"
             raise UsageError(f"{message}, and not {own}")
         name, shape = self._outside.get(tensor, (self._names[tensor], tensor.shape))
-        made = value.astype(dtype, copy=False)
-        self.arrays[name] = made.reshape(shape)
+        array = value.astype(dtype, copy=False)
+        self.arrays[name] = array.reshape(shape)
 
     def _constant(self, operation: Operation) -> None:
         """Keeps a constant, of which one element may stand for all."""
@@ -209,16 +209,16 @@ class Nodes:
 
     def _places(self, graph: Graph) -> dict[str, tuple[str, int]]:
         """For each symbol an input, by name, and the axis whose extent it is."""
-        found = {
+        places = {
             str(extent): (self._names[tensor], axis)
             for tensor in graph.inputs
             for axis, extent in enumerate(tensor.shape)
         }
-        missing = [name for name in symbols(graph) if name not in found]
+        missing = [name for name in symbols(graph) if name not in places]
         if missing:
             what = f"the symbol '{missing[0]}' is not the extent of an axis of an input"
             raise UnsupportedError(f"{what} in '{graph.name}'", remedy="symbol")
-        return found
+        return places
 
     def extents(self, extents: Sequence[Dimension], hint: str = "shape") -> str:
         """The name of a list of integers, which is computed where they have symbols."""

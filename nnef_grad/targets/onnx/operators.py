@@ -54,8 +54,8 @@ def _aligned(nodes: Nodes, op: Operation) -> list[str]:
 
 def _chosen(nodes: Nodes, op: Operation) -> list[str]:
     (y,), (condition, *values) = op.outputs, op.operands
-    found = [nodes.operand(value, y.dtype, y.rank) for value in values]
-    return [nodes.operand(condition, "logical", y.rank), *found]
+    names = [nodes.operand(value, y.dtype, y.rank) for value in values]
+    return [nodes.operand(condition, "logical", y.rank), *names]
 
 
 def _with_list(attribute: str) -> Operands:
@@ -171,8 +171,8 @@ def _cast(nodes: Nodes, op: Operation) -> None:
 @writer("batch_normalization")
 def _batch_normalization(nodes: Nodes, op: Operation) -> None:
     x, mean, variance, offset, scale = op.operands
-    found = [_by_channel(nodes, value) for value in (scale, offset, mean, variance)]
-    operands = [*_scalars(nodes, x), *found]
+    channels = [_by_channel(nodes, value) for value in (scale, offset, mean, variance)]
+    operands = [*_scalars(nodes, x), *channels]
     nodes.node("BatchNormalization", operands, epsilon=op.attributes["epsilon"])
 
 
@@ -210,8 +210,8 @@ def _one_matrix(nodes: Nodes, op: Operation, name: str) -> str:
 @writer("linear")
 def _linear(nodes: Nodes, op: Operation) -> None:
     *operands, bias = op.operands
-    given = [*operands, bias] if bias != 0.0 else operands
-    nodes.node("Gemm", _scalars(nodes, *given), transB=1)
+    taken = [*operands, bias] if bias != 0.0 else operands
+    nodes.node("Gemm", _scalars(nodes, *taken), transB=1)
 
 
 @writer("conv", "deconv")

@@ -92,13 +92,15 @@ def write(
     store(nodes.model(lowered.graph, metadata), nodes.arrays, place, overwrite)
 
 
-def _with_gradients(known: InFile, metadata: Mapping[str, Mapping[str, str]]) -> InFile:
+def _with_gradients(
+    in_file: InFile, metadata: Mapping[str, Mapping[str, str]]
+) -> InFile:
     """How tensors appear, and those that are called after them, such as gradients."""
-    names, shapes = dict(known.names), dict(known.shapes)
+    names, shapes = dict(in_file.names), dict(in_file.shapes)
     for related in metadata.values():
         for name, other in related.items():
-            if name in known.names and other.endswith(name):
-                names[other] = other.removesuffix(name) + known.names[name]
-            if name in known.shapes:
-                shapes[other] = known.shapes[name]
+            if name in in_file.names and other.endswith(name):
+                names[other] = other.removesuffix(name) + in_file.names[name]
+            if name in in_file.shapes:
+                shapes[other] = in_file.shapes[name]
     return InFile(names, shapes)

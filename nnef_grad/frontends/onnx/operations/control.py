@@ -94,11 +94,11 @@ def _split(node: Node, x: Any, sizes: Any = None) -> list[Any]:
     """Parts of given extents; or of extent 1, whose axis may go."""
     axis = node.along(0, x)
     extent = shape_of(x)[axis]
-    given = np.asarray(1 if sizes is None else node.known(sizes, _EXTENTS))
-    if given.ndim:
-        ends = np.cumsum(given).tolist()
+    extents = np.asarray(1 if sizes is None else node.known(sizes, _EXTENTS))
+    if extents.ndim:
+        ends = np.cumsum(extents).tolist()
     else:
-        ends = [*range(given.item(), extent, given.item()), extent]
+        ends = [*range(extents.item(), extent, extents.item()), extent]
     pairs = zip([0, *ends], ends, strict=False)
     parts = [node.piece(x, axis, begin, end, "part") for begin, end in pairs]
     if sizes is None and not node.get("keepdims", 1):
@@ -156,7 +156,7 @@ def _kept(
     states: Sequence[Any],
     scanned: Sequence[tuple[Any, Way]],
     outward: Sequence[Way],
-    given: Callable[[Sequence[Any]], list[Any]],
+    arguments: Callable[[Sequence[Any]], list[Any]],
     skipped: int = 0,
 ) -> list[Any]:
     """The last states, and what is collected. `given` makes the arguments of the body, whose
@@ -172,12 +172,12 @@ def _kept(
         pairs = zip(inputs[last:], ways, strict=True)
         parts = [node("squeeze", x, hint="element", axes=[w.axis]) for x, w in pairs]
         names = (value.name for value in graph.input)
-        own = dict(zip(names, given([*inputs[first:last], *parts]), strict=True))
+        own = dict(zip(names, arguments([*inputs[first:last], *parts]), strict=True))
         around = {**node.around, **dict(zip(full, inputs, strict=False))}
-        found = node.reading.run(graph, {**around, **own})
-        goes_on = all(is_known(x) and bool(x) for x in found[:skipped])
+        outcome = node.reading.run(graph, {**around, **own})
+        goes_on = all(is_known(x) and bool(x) for x in outcome[:skipped])
         node.require(goes_on, "its condition must be true")
-        results = [_tensor(node, x) for x in found[skipped:]]
+        results = [_tensor(node, x) for x in outcome[skipped:]]
         for state, result in zip(started, results, strict=False):
             is_same = (state.shape, state.dtype) == (result.shape, result.dtype)
             node.require(is_same, "its states must keep their shapes and types")
@@ -208,22 +208,22 @@ def _outer(node: Node) -> Iterator[tuple[str, Tensor]]:
 
 def _free_names(graph: Any) -> Iterator[str]:
     """The names that a graph reads from outside, and the graphs in it."""
-    made = {value.name for value in (*graph.input, *graph.initializer)}
+    own = {value.name for value in (*graph.input, *graph.initializer)}
     for node in graph.node:
-        yield from (name for name in node.input if name and name not in made)
+        yield from (name for name in node.input if name and name not in own)
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                yield from (n for n in _free_names(attribute.g) if n not in made)
-        made.update(node.output)
-    yield from (value.name for value in graph.output if value.name not in made)
+                yield from (n for n in _free_names(attribute.g) if n not in own)
+        own.update(node.output)
+    yield from (value.name for value in graph.output if value.name not in own)
 
 
 def _tensor(node: Node, x: Any) -> Tensor:
     """A value as a state: a number is one as well."""
-    made = node.tensor(x)
-    if isinstance(made, Tensor):
-        return made
-    row = node.constant(np.array([made]), dtype_of(x))
+    operand = node.tensor(x)
+    if isinstance(operand, Tensor):
+        return operand
+    row = node.constant(np.array([operand]), dtype_of(x))
     squeezed: Tensor = node("squeeze", row, axes=[0])
     return squeezed
 
@@ -231,19 +231,19 @@ def _tensor(node: Node, x: Any) -> Tensor:
 def _without_inputs(
     node: Node,
     inputs: Sequence[Tensor],
-    found: Sequence[Tensor],
+    results: Sequence[Tensor],
     outward: Sequence[Way],
 ) -> tuple[list[Tensor], list[tuple[Tensor, Way]]]:
     """The next states, and rows to collect: copies of equal ones, and of inputs."""
-    taken, count = {*inputs}, len(found) - len(outward)
+    taken, count = {*inputs}, len(results) - len(outward)
 
     def own(x: Tensor) -> Tensor:
         made: Tensor = node("copy", x, hint="result") if x in taken else x
         taken.add(made)
         return made
 
-    states, rows = [*map(own, found[:count])], []
-    for x, (axis, direction) in zip(found[count:], outward, strict=True):
+    states, rows = [*map(own, results[:count])], []
+    for x, (axis, direction) in zip(results[count:], outward, strict=True):
         way = Way(node.axis(axis, x.rank + 1), direction)
         row = node("unsqueeze", x, hint="row", axes=[way.axis])
         rows.append((own(row), way))
@@ -261,9 +261,11 @@ def _one_by_one(
     rows: list[list[Any]] = []
     while len(rows) < count and _goes_on(node, condition):
         node.require(len(rows) < _MOST, f"it has more than {_MOST} iterations")
-        given = np.asarray(len(rows), np.int64), np.asarray(True), *states
-        given = tuple(np.asarray(x) if isinstance(x, np.generic) else x for x in given)
-        inner = {**node.around, **dict(zip(names, given, strict=True))}
+        arguments = np.asarray(len(rows), np.int64), np.asarray(True), *states
+        arguments = tuple(
+            np.asarray(x) if isinstance(x, np.generic) else x for x in arguments
+        )
+        inner = {**node.around, **dict(zip(names, arguments, strict=True))}
         condition, *results = node.reading.run(body, inner)
         states, row = results[: len(states)], results[len(states) :]
         rows.append(row)

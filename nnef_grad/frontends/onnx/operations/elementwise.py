@@ -78,15 +78,15 @@ _SEVERAL = {"Max": "max", "Mean": "add", "Min": "min", "Sum": "add"}
 def _several(node: Node, *operands: Any) -> Any:
     """Any number of operands in ONNX, two in NNEF."""
     name = _SEVERAL[node.kind]
-    made = reduce(lambda x, y: node(name, *node.aligned(x, y)), operands)
-    return node("div", made, float(len(operands))) if node.kind == "Mean" else made
+    total = reduce(lambda x, y: node(name, *node.aligned(x, y)), operands)
+    return node("div", total, float(len(operands))) if node.kind == "Mean" else total
 
 
 @onnx_op("Pow")
 def _power(node: Node, x: Any, y: Any) -> Any:
     """Powers, of mixed types in ONNX: integers become scalars."""
-    made = node("pow", *(node.scalars(v) for v in node.aligned(x, y)))
-    return node.converted(made, "integer") if dtype_of(x) == "integer" else made
+    power = node("pow", *(node.scalars(v) for v in node.aligned(x, y)))
+    return node.converted(power, "integer") if dtype_of(x) == "integer" else power
 
 
 @onnx_op("Mod")
@@ -98,8 +98,8 @@ def _modulo(node: Node, x: Any, y: Any) -> Any:
     is_whole = dtype_of(x) == "integer"
     modulo = "modulo" if is_whole else "scalar_modulo"
     name = "remainder" if node.get("fmod", 0) else modulo
-    made = node.expand(name, *(node.scalars(v) for v in node.aligned(x, y)))
-    return node("cast", made, dtype="integer") if is_whole else made
+    rest = node.expand(name, *(node.scalars(v) for v in node.aligned(x, y)))
+    return node("cast", rest, dtype="integer") if is_whole else rest
 
 
 @onnx_op("Clip")
@@ -132,10 +132,10 @@ def _is_nan(node: Node, x: Any) -> Any:
     that are masked completely: it is not a number there, but here minus infinity is the
     smallest number.
     """
-    made = node.reading.emitter.made_by(x, "softmax")
-    if made is None:
+    softmax = node.reading.emitter.made_by(x, "softmax")
+    if softmax is None:
         return node("ne", x, x)
-    (given,), axes = made.inputs, list(made.attributes["axes"])
+    (given,), axes = softmax.inputs, list(softmax.attributes["axes"])
     if _has_open_rows(node, given, axes):
         return np.zeros(shape_of(x), np.bool_)
     return node.expand("is_masked", given, x, axes=axes)

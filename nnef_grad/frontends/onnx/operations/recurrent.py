@@ -145,11 +145,11 @@ def _refuse_unusual(node: Node, steps: Any) -> None:
 
 def _functions(node: Node, kind: _Kind, directions: int) -> Iterator[Function]:
     """The activations, those of each direction after the other."""
-    given = node.get("activations", kind.activations * directions)
+    words = node.get("activations", kind.activations * directions)
     numbers: dict[str, Iterator[float]] = {
         name: iter(node.get(f"activation_{name}", [])) for name in ("alpha", "beta")
     }
-    for word in given:
+    for word in words:
         word = word if isinstance(word, str) else word.decode()
         node.require(word in _ACTIVATIONS, f"the activation {word} is not supported")
         settings = settings_of(word, lambda name, value: next(numbers[name], value))
@@ -157,8 +157,8 @@ def _functions(node: Node, kind: _Kind, directions: int) -> Iterator[Function]:
 
 
 def _weights(node: Node, place: int) -> Weights:
-    given = map(node.operand, (1, 2, 3, 7))
-    w, r, b, p = (None if x is None else part(node, x, 0, place) for x in given)
+    operands = map(node.operand, (1, 2, 3, 7))
+    w, r, b, p = (None if x is None else part(node, x, 0, place) for x in operands)
     if b is None:
         return Weights(w, r, peepholes=p)
     of_input, of_state = node("split", b, axis=0, ratios=[1, 1])
@@ -194,11 +194,11 @@ def _gemm(node: Node, a: Any, b: Any, c: Any = None) -> Any:
         if shape_of(bias)[:1] in ((), (1,)):
             return node("linear", a, b, bias)
     product = node("matmul", a, b, hint=None if c is None else "product", **flips)
-    made = product if alpha == 1.0 else node("mul", product, float(alpha))
+    scaled = product if alpha == 1.0 else node("mul", product, float(alpha))
     if c is None or beta == 0.0:
-        return made
+        return scaled
     added = c if beta == 1.0 else node("mul", c, float(beta), hint="added")
-    return node("add", *node.aligned(made, added))
+    return node("add", *node.aligned(scaled, added))
 
 
 @onnx_op("Einsum")

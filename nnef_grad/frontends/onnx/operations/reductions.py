@@ -24,22 +24,22 @@ def _reduction(node: Node, x: Any, *_: Any) -> Any:
     """A reduction: over all axes if none are given, unless that is a no-op."""
     rank = len(shape_of(x))
     does_nothing = node.get("noop_with_empty_axes", 0)
-    given = node.items("axes", 1, []) or ([] if does_nothing else range(rank))
-    axes = sorted(node.axis(axis, rank) for axis in given)
+    wanted = node.items("axes", 1, []) or ([] if does_nothing else range(rank))
+    axes = sorted(node.axis(axis, rank) for axis in wanted)
     if not axes:
         return x
     name = _REDUCTIONS.get(node.kind, "")
     if not name:
-        made = product(node, x, axes)
+        reduced = product(node, x, axes)
     elif name in standard():
-        made = node(name, x, axes=axes)
+        reduced = node(name, x, axes=axes)
     else:
-        made = node.expand(name, node.scalars(x), axes=axes)
-    return _kept(node, made, axes)
+        reduced = node.expand(name, node.scalars(x), axes=axes)
+    return _kept(node, reduced, axes)
 
 
-def _kept(node: Node, made: Any, axes: list[int]) -> Any:
-    return made if node.get("keepdims", 1) else node("squeeze", made, axes=axes)
+def _kept(node: Node, reduced: Any, axes: list[int]) -> Any:
+    return reduced if node.get("keepdims", 1) else node("squeeze", reduced, axes=axes)
 
 
 _INDICES = {"ArgMax": "argmax_reduce", "ArgMin": "argmin_reduce"}
@@ -127,8 +127,8 @@ def _group_normalization(node: Node, x: Any, scale: Any, offset: Any) -> Any:
     shape, groups = shape_of(x), node.get("num_groups", 1)
     parts = node.reshaped(x, [shape[0], groups, prod(shape[1:]) // groups], "groups")
     normal = _normalized(node, parts, 1.0, 0.0, [2])
-    made = node("mul", node.reshaped(normal, shape), node.row(scale), hint="scaled")
-    return node("add", made, node.row(offset))
+    scaled = node("mul", node.reshaped(normal, shape), node.row(scale), hint="scaled")
+    return node("add", scaled, node.row(offset))
 
 
 @onnx_op("LpNormalization")

@@ -58,7 +58,7 @@ def _put_grid(
 ) -> Any:
     """Puts updates into positions along each axis, as an assignment to a slice does."""
     shape, rank = shape_of(x), len(shape_of(x))
-    made = node.reshaped(updates, [*map(len, own), *shape[len(own) :]], "updates")
+    spread = node.reshaped(updates, [*map(len, own), *shape[len(own) :]], "updates")
     hits = []
     for axis, (taken, extent) in enumerate(zip(own, shape, strict=False)):
         if len(taken) == extent:
@@ -67,16 +67,16 @@ def _put_grid(
         if len(taken) == extent - before - after:
             sides = [(0, 0)] * rank
             sides[axis] = (before, after)
-            made = node("pad", made, hint="padded", padding=sides, value=0.0)
+            spread = node("pad", spread, hint="padded", padding=sides, value=0.0)
         else:
             index = np.searchsorted(taken[:-1], np.arange(extent))
-            made = node("gather", made, index, hint="spread", axis=axis)
+            spread = node("gather", spread, index, hint="spread", axis=axis)
         hit = np.isin(np.arange(extent), taken)
         hits.append(hit.reshape([-1 if a == axis else 1 for a in range(rank)]))
     rest = x if reduction == "none" else 0.0
     for hit in hits:
-        made = node("select", hit, made, rest, hint="put")
-    return made if reduction == "none" else node("add", x, made)
+        spread = node("select", hit, spread, rest, hint="put")
+    return spread if reduction == "none" else node("add", x, spread)
 
 
 @onnx_op("TopK")

@@ -36,8 +36,8 @@ onnx_op("Size")(lambda node, x: prod(shape_of(x)))
 @onnx_op("ConstantOfShape")
 def _constant(node: Node, _: Any) -> Any:
     """One number, in a shape with symbols."""
-    given = node.attributes.get("value")
-    value = np.zeros(1, np.float32) if given is None else to_array(given)
+    attribute = node.attributes.get("value")
+    value = np.zeros(1, np.float32) if attribute is None else to_array(attribute)
     items = converted(value, dtype_of(value)).reshape(-1).tolist()
     shape = node.items("input", 0)
     return node("constant", dtype=dtype_of(value), shape=shape, value=items)
@@ -108,9 +108,9 @@ def _squeeze(node: Node, x: Any, *_: Any) -> Any:
 @onnx_op("Unsqueeze")
 def _unsqueeze(node: Node, x: Any, *_: Any) -> Any:
     """Inserts axes, which count in the result."""
-    given = node.items("axes", 1)
-    rank = len(shape_of(x)) + len(given)
-    return node("unsqueeze", x, axes=sorted(node.axis(a, rank) for a in given))
+    axes = node.items("axes", 1)
+    rank = len(shape_of(x)) + len(axes)
+    return node("unsqueeze", x, axes=sorted(node.axis(a, rank) for a in axes))
 
 
 @onnx_op("Transpose")
@@ -140,8 +140,8 @@ def _split(node: Node, x: Any, *_: Any) -> Any:
 @onnx_op("Expand")
 def _expand(node: Node, x: Any, _: Any) -> Any:
     """Broadcasting, which may add leading axes."""
-    made = broadcast_shapes(shape_of(x), tuple(node.items("shape", 1)))
-    return node.broadcast(x, made)
+    shape = broadcast_shapes(shape_of(x), tuple(node.items("shape", 1)))
+    return node.broadcast(x, shape)
 
 
 @onnx_op("Tile")
@@ -163,8 +163,10 @@ def _slices(node: Node, x: Any, *_: Any) -> Any:
         return _open_slice(node, x, along, begin, end, stride)
     counted = [len(range(*each)) for each in zip(begin, end, stride, strict=True)]
     if 0 in counted:
-        made = dict(zip(along, counted, strict=True))
-        return np.zeros([made.get(a, n) for a, n in enumerate(shape_of(x))], np.float32)
+        extents = dict(zip(along, counted, strict=True))
+        return np.zeros(
+            [extents.get(a, n) for a, n in enumerate(shape_of(x))], np.float32
+        )
     return node("slice", x, axes=along, begin=begin, end=end, stride=stride)
 
 
@@ -216,8 +218,8 @@ def _pad(node: Node, x: Any, *_: Any) -> Any:
     node.require(mode != "wrap", "mode must not be wrap")
     rank = len(shape_of(x))
     axes = [node.axis(a, rank) for a in node.items("axes", 3, range(rank))]
-    given = dict(zip(axes, sides(node.items("pads", 1)), strict=True))
-    padding = [given.get(axis, (0, 0)) for axis in range(rank)]
+    pads = dict(zip(axes, sides(node.items("pads", 1)), strict=True))
+    padding = [pads.get(axis, (0, 0)) for axis in range(rank)]
     border = "replicate" if mode == "edge" else mode
     bounded = min(max(float(value), -LARGEST), LARGEST)
     return node("pad", x, padding=padding, value=bounded, border=border)
@@ -236,8 +238,8 @@ def _space_to_depth(node: Node, x: Any) -> Any:
     batch, channels, height, width = shape_of(x)
     parts = [batch, channels, height // block, block, width // block, block]
     moved = node.transposed(node.reshaped(x, parts, "blocks"), [0, 3, 5, 1, 2, 4])
-    made = [batch, channels * block * block, height // block, width // block]
-    return node.reshaped(moved, made)
+    shape = [batch, channels * block * block, height // block, width // block]
+    return node.reshaped(moved, shape)
 
 
 @onnx_op("DepthToSpace")
@@ -250,8 +252,8 @@ def _depth_to_space(node: Node, x: Any) -> Any:
     inner = [depth, block, block] if is_column else [block, block, depth]
     order = [0, 1, 4, 2, 5, 3] if is_column else [0, 3, 4, 1, 5, 2]
     parts = node.reshaped(x, [batch, *inner, height, width], "pixels")
-    made = [batch, depth, height * block, width * block]
-    return node.reshaped(node.transposed(parts, order), made)
+    shape = [batch, depth, height * block, width * block]
+    return node.reshaped(node.transposed(parts, order), shape)
 
 
 @onnx_op("Trilu")

@@ -30,17 +30,17 @@ DTYPES = {
 
 def data_type(step: Step, name: str) -> str:
     """The data type of NNEF for one of tract."""
-    found = DTYPES.get(name.lower())
-    if found is None:
+    dtype = DTYPES.get(name.lower())
+    if dtype is None:
         known = ", ".join(DTYPES)
         step.refuse(f"there is no data type '{name}' in NNEF; there are {known}")
-    return found
+    return dtype
 
 
 @expansion("external", "tract_core_external")
-def external(step: Step, *given: Any) -> Any:
+def external(step: Step, *arguments: Any) -> Any:
     """An input with a data type of tract."""
-    *named, shape = given
+    *named, shape = arguments
     dtype = data_type(step, *named) if named else step.dtype or "scalar"
     whole = document(step).given.shapes(step.hint, tuple(shape))
     return step("external", dtype=dtype, shape=list(whole))

@@ -171,11 +171,11 @@ def masked_softmax(
     """softmax(x scale + mask), optionally with zeros where everything is masked."""
     rank = len(shape_of(x))
     scores = step("mul", x, scale, hint="scores")
-    made = step("softmax", products.masked(step, scores, mask), axes=[rank - 1])
+    chances = step("softmax", products.masked(step, scores, mask), axes=[rank - 1])
     if not post_softmax_mask:
-        return made
+        return chances
     step.require(dtype_of(mask) == "logical", "the mask must be of truth values")
-    return step("select", step.of_rank(mask, rank), made, 0.0)
+    return step("select", step.of_rank(mask, rank), chances, 0.0)
 
 
 @expansion("tract_transformers_apply_rope")

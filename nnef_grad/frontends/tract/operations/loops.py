@@ -191,9 +191,9 @@ class _Kept:
         ways = [_way(*place) for _, *place in self.scanned.values()]
         reserved = [result.name for result in self.fragment.results]
         body, name = self._body, self.fragment.name
-        made = loop(step, name, operands, ways, body, names, reserved)
-        last = dict(zip(self.next, made, strict=False))
-        whole = dict(zip(self.gathered, made[len(last) :], strict=True))
+        outputs = loop(step, name, operands, ways, body, names, reserved)
+        last = dict(zip(self.next, outputs, strict=False))
+        whole = dict(zip(self.gathered, outputs[len(last) :], strict=True))
         return tuple(
             last[name]
             if kind == "last" and name in last
@@ -212,12 +212,12 @@ class _Kept:
     ) -> tuple[list[Tensor], list[tuple[Tensor, Way]]]:
         """The body; a state that is collected too is the same tensor, even if it is a copy."""
         names = [*self.full, *self.states, *self.scanned]
-        given: dict[str, Any] = {**self.known, **dict(zip(names, inputs, strict=True))}
+        values: dict[str, Any] = {**self.known, **dict(zip(names, inputs, strict=True))}
         for name, (x, axis, chunk) in self.scanned.items():
             if abs(chunk) != 1:
                 shape = with_extent(x.shape, axis, abs(chunk))
-                given[name] = self.step.reshaped(given[name], shape, name)
-        own = {p.name: given[p.name] for p in self.fragment.parameters}
+                values[name] = self.step.reshaped(values[name], shape, name)
+        own = {p.name: values[p.name] for p in self.fragment.parameters}
         reading = self.step.reading
         results = reading.results_of(self.fragment, own, str, self.step.span)
         new = {name: self._pinned(results[name], name) for name in self.next}

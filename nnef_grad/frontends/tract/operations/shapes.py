@@ -99,10 +99,10 @@ def pad(
 @expansion("unsqueeze")
 def unsqueeze(step: Step, x: Any, axes: list[int]) -> Any:
     """New axes, one after the other from the first: one that is named twice is two."""
-    made: list[int] = []
+    places: list[int] = []
     for axis in sorted(axes):
-        made = [*(place + (place >= axis) for place in made), axis]
-    return step("unsqueeze", x, axes=sorted(made))
+        places = [*(place + (place >= axis) for place in places), axis]
+    return step("unsqueeze", x, axes=sorted(places))
 
 
 @expansion("tract_core_argmax_reduce_last", "tract_core_argmin_reduce_last")
@@ -113,6 +113,6 @@ def last_of_equals(step: Step, x: Any, axes: list[int]) -> Any:
     extent, far = shape_of(x)[axis], -(2**31) + 1
     turned = step.piece(x, axis, extent - 1, far, stride=-1)
     first = step.name.removeprefix("tract_core_").removesuffix("_last")
-    found = step(first, turned, axes=axes)
-    number = step("sub", float(extent - 1), found)
+    index = step(first, turned, axes=axes)
+    number = step("sub", float(extent - 1), index)
     return step("cast", number, dtype="integer")
