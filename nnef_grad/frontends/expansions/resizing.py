@@ -98,10 +98,8 @@ def samples(
     count = prod(points[1:-1])
     flat = step.reshaped(grid, [batch, count, rank], "points")
     for axis in reversed(range(rank)):
-        coordinates = step.piece(flat, 2, rank - 1 - axis, rank - axis, "along")
-        weights = _weights_at(
-            step, coordinates, extents[axis], mode, border, is_aligned
-        )
+        places = step.piece(flat, 2, rank - 1 - axis, rank - axis, "along")
+        weights = _weights_at(step, places, extents[axis], mode, border, is_aligned)
         rows = channels * prod(extents[:axis])
         if axis == rank - 1:
             x = step.reshaped(x, [batch, rows, extents[axis]], "rows")
@@ -140,9 +138,8 @@ def affine_grid(step: Step, theta: Any, size: Sequence[Any], is_aligned: bool) -
     grids = np.meshgrid(*axes, indexing="ij")[::-1]
     ones = np.ones_like(grids[0])
     points = np.stack([*grids, ones], -1).reshape(-1, len(extents) + 1)
-    mapped = step(
-        "matmul", *step.aligned(points, theta), hint="points", transposeB=True
-    )
+    points, theta = step.aligned(points, theta)
+    mapped = step("matmul", points, theta, hint="points", transposeB=True)
     return step.reshaped(mapped, [batch, *extents, len(extents)])
 
 

@@ -152,9 +152,8 @@ class ModelReading(Conversion):
         are_known = all(is_known(x) and not isinstance(x, list) for x in present)
         has_graphs = any(attribute.HasField("g") for attribute in proto.attribute)
         is_plain = proto.op_type != "Dropout" and not has_graphs
-        return (
-            bool(present) and are_known and is_plain and not any(map(is_open, present))
-        )
+        is_closed = are_known and not any(map(is_open, present))
+        return bool(present) and is_plain and is_closed
 
     def _evaluated(self, proto: Any, operands: Sequence[Any]) -> list[Any]:
         arrays = [None if x is None else np.asarray(x) for x in operands]

@@ -74,8 +74,11 @@ def _with_shape(nodes: Nodes, op: Operation) -> list[str]:
 
 
 def _with_diagonal(nodes: Nodes, op: Operation) -> list[str]:
-    place = nodes.constant(op.settings["k"], np.int64, "diagonal")
-    return [*_first(nodes, op), place]
+    return [*_first(nodes, op), nodes.constant(op.settings["k"], np.int64, "diagonal")]
+
+
+def _with_indices(nodes: Nodes, op: Operation) -> list[str]:
+    return [*_first(nodes, op), nodes.operand(op.operands[1], "integer")]
 
 
 def _parts(nodes: Nodes, op: Operation) -> list[str]:
@@ -84,12 +87,12 @@ def _parts(nodes: Nodes, op: Operation) -> list[str]:
     return [nodes.operand(value, op.outputs[0].dtype) for value in values]
 
 
-def _kept(own: Mapping[str, Any]) -> dict[str, Any]:
-    return {"keepdims": 1}
-
-
 def _axis(own: Mapping[str, Any]) -> dict[str, Any]:
     return {"axis": own["axis"] if "axis" in own else own["axes"][0]}
+
+
+def _across_channels(own: Mapping[str, Any]) -> dict[str, Any]:
+    return {"size": own["size"][1], **{n: own[n] for n in ("alpha", "beta", "bias")}}
 
 
 def _named(**names: str) -> Attributes:
@@ -106,34 +109,20 @@ class _Operator(NamedTuple):
 _OPERATORS = {
     **{name: _Operator(kind) for kind, name in elementwise.UNARY.items()},
     **{name: _Operator(kind, _aligned) for kind, name in elementwise.BINARY.items()},
-    "argmax_reduce": _Operator("ArgMax", _first, lambda own: _axis(own) | _kept(own)),
-    "argmin_reduce": _Operator("ArgMin", _first, lambda own: _axis(own) | _kept(own)),
+    "argmax_reduce": _Operator("ArgMax", _first, _axis),
+    "argmin_reduce": _Operator("ArgMin", _first, _axis),
     "clamp": _Operator("Clip", lambda nodes, op: _scalars(nodes, *op.operands)),
     "concat": _Operator("Concat", _parts, _axis),
     "copy": _Operator("Identity"),
     "elu": _Operator("Elu", _first, _named(alpha="alpha")),
-    "gather": _Operator(
-        "Gather",
-        lambda nodes, op: [
-            *_first(nodes, op),
-            nodes.operand(op.operands[1], "integer"),
-        ],
-        _axis,
-    ),
+    "gather": _Operator("Gather", _with_indices, _axis),
     "leaky_relu": _Operator("LeakyRelu", _first, _named(alpha="alpha")),
-    "local_response_normalization": _Operator(
-        "LRN",
-        _first,
-        lambda own: {
-            "size": own["size"][1],
-            **{n: own[n] for n in ("alpha", "beta", "bias")},
-        },
-    ),
+    "local_response_normalization": _Operator("LRN", _first, _across_channels),
     "max": _Operator("Max", _aligned),
-    "max_reduce": _Operator("ReduceMax", _with_list("axes"), _kept),
-    "mean_reduce": _Operator("ReduceMean", _with_list("axes"), _kept),
+    "max_reduce": _Operator("ReduceMax", _with_list("axes")),
+    "mean_reduce": _Operator("ReduceMean", _with_list("axes")),
     "min": _Operator("Min", _aligned),
-    "min_reduce": _Operator("ReduceMin", _with_list("axes"), _kept),
+    "min_reduce": _Operator("ReduceMin", _with_list("axes")),
     "pow": _Operator("Pow", _aligned),
     "reshape": _Operator("Reshape", _with_shape),
     "select": _Operator("Where", _chosen),
@@ -141,7 +130,7 @@ _OPERATORS = {
     "softmax": _Operator("Softmax", _first, _axis),
     "sqr": _Operator("Mul", lambda nodes, op: _first(nodes, op) * 2),
     "squeeze": _Operator("Squeeze", _with_list("axes")),
-    "sum_reduce": _Operator("ReduceSum", _with_list("axes"), _kept),
+    "sum_reduce": _Operator("ReduceSum", _with_list("axes")),
     "tile": _Operator("Tile", _with_list("repeats")),
     "tract_core_broadcast": _Operator("Expand", _with_shape),
     "tract_core_erf": _Operator("Erf"),

@@ -92,15 +92,13 @@ def write(
     store(nodes.model(lowered.graph, metadata), nodes.arrays, place, overwrite)
 
 
-def _with_gradients(
-    in_file: InFile, metadata: Mapping[str, Mapping[str, str]]
-) -> InFile:
+def _with_gradients(own: InFile, metadata: Mapping[str, Mapping[str, str]]) -> InFile:
     """How tensors appear, and those that are called after them, such as gradients."""
-    names, shapes = dict(in_file.names), dict(in_file.shapes)
+    names, shapes = dict(own.names), dict(own.shapes)
     for related in metadata.values():
         for name, other in related.items():
-            if name in in_file.names and other.endswith(name):
-                names[other] = other.removesuffix(name) + in_file.names[name]
-            if name in in_file.shapes:
-                shapes[other] = in_file.shapes[name]
+            if name in own.names and other.endswith(name):
+                names[other] = other.removesuffix(name) + own.names[name]
+            if name in own.shapes:
+                shapes[other] = own.shapes[name]
     return InFile(names, shapes)

@@ -261,10 +261,8 @@ def _one_by_one(
     rows: list[list[Any]] = []
     while len(rows) < count and _goes_on(node, condition):
         node.require(len(rows) < _MOST, f"it has more than {_MOST} iterations")
-        arguments = np.asarray(len(rows), np.int64), np.asarray(True), *states
-        arguments = tuple(
-            np.asarray(x) if isinstance(x, np.generic) else x for x in arguments
-        )
+        states = [np.asarray(x) if isinstance(x, np.generic) else x for x in states]
+        arguments = np.asarray(len(rows)), np.asarray(True), *states
         inner = {**node.around, **dict(zip(names, arguments, strict=True))}
         condition, *results = node.reading.run(body, inner)
         states, row = results[: len(states)], results[len(states) :]

@@ -156,17 +156,16 @@ def _slices(node: Node, x: Any, *_: Any) -> Any:
     rank = len(shape_of(x))
     along = [node.axis(a, rank) for a in node.items("axes", 3, range(len(first)))]
     stride = node.items("steps", 4, [1] * len(first))
-    columns = zip(along, first, last, stride, strict=True)
-    bounds = [_bounds(node, shape_of(x)[axis], *each) for axis, *each in columns]
+    given = zip(along, first, last, stride, strict=True)
+    bounds = [_bounds(node, shape_of(x)[axis], *each) for axis, *each in given]
     begin, end = ([pair[side] for pair in bounds] for side in (0, 1))
     if has_symbols((*begin, *end)):
         return _open_slice(node, x, along, begin, end, stride)
-    counted = [len(range(*each)) for each in zip(begin, end, stride, strict=True)]
-    if 0 in counted:
-        extents = dict(zip(along, counted, strict=True))
-        return np.zeros(
-            [extents.get(a, n) for a, n in enumerate(shape_of(x))], np.float32
-        )
+    columns = zip(along, begin, end, stride, strict=True)
+    counts = {axis: len(range(*each)) for axis, *each in columns}
+    if 0 in counts.values():
+        shape = [counts.get(a, n) for a, n in enumerate(shape_of(x))]
+        return np.zeros(shape, np.float32)
     return node("slice", x, axes=along, begin=begin, end=end, stride=stride)
 
 
