@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from nnef_grad.base.errors import (
     InvalidGraphError,
@@ -19,7 +20,6 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import NoValueError, hint_of, unpack
 from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
 from nnef_grad.frontends.tract.evaluation import DocumentReading, Given
-from nnef_grad.frontends.tract.header import read_header
 from nnef_grad.frontends.values import described, dtype_of, is_known
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.language import syntax
@@ -37,7 +37,7 @@ def read_graph(
     source: Source, opset: OpSet, given: Given
 ) -> tuple[Graph, syntax.Document]:
     """The graph of a document, and its syntax tree; all problems are reported at once."""
-    header = read_header(source)
+    header = _header(source)
     document = parse_document(source, header.text)
     problems = list(version_problems(document))
     if problems:
@@ -70,6 +70,46 @@ def _properties(document: syntax.Document) -> Iterator[str]:
 def _pair(item: syntax.Expression) -> str:
     words = [getattr(part, "value", part.span.text) for part in item.items]  # type: ignore[union-attr]
     return " = ".join("".join(filter(str.isprintable, str(word))) for word in words)
+
+
+# ---- Extension lines: the grammar of the standard does not have all of them ----
+
+# A comment, or a line that is none.
+_LINE = re.compile(
+    r"#.*|(?:^|(?<=;))[ \t]*extension\s+(tract_\w+)\b([^;]*);", re.MULTILINE
+)
+
+
+class _Header(NamedTuple):
+    """The symbols of a document, the other extension lines that do not change what it
+    computes, and its text, in which all of them are blank.
+    """
+
+    symbols: frozenset[str]
+    notes: tuple[str, ...]
+    text: str
+
+
+def is_tract(text: str) -> bool:
+    """Whether a document has an extension line of tract."""
+    return any(line[1] for line in _LINE.finditer(text))
+
+
+def _header(source: Source) -> _Header:
+    lines = [
+        (line[1], " ".join(line[2].split()))
+        for line in _LINE.finditer(source.text)
+        if line[1]
+    ]
+    named = (text for keyword, text in lines if keyword == "tract_symbol")
+    symbols = frozenset(" ".join(named).replace(",", " ").split())
+    silent = ("tract_symbol", "tract_registry")
+    notes = (f"{keyword} {text}" for keyword, text in lines if keyword not in silent)
+
+    def blank(line: re.Match[str]) -> str:
+        return re.sub(r"[^\r\n]", " ", line[0]) if line[1] else line[0]
+
+    return _Header(symbols, tuple(notes), _LINE.sub(blank, source.text))
 
 
 # ---- Symbols ----
