@@ -45,9 +45,8 @@ def _evaluator(function: bytes) -> Any:
 
 def _gather_elements(node: Any, operands: list[Any]) -> Array:
     """The evaluator of onnx chooses among 31 slices at most."""
-    axes = [a.i for a in node.attribute if a.name == "axis"]
-    x, indices = operands
-    return np.take_along_axis(x, indices, axes[0] if axes else 0)
+    axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+    return np.take_along_axis(*operands, axis)
 
 
 def _constant(node: Any, _: list[Any]) -> Array:

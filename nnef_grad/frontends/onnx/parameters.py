@@ -34,8 +34,7 @@ def warnings(graph: Any, value: Callable[[Any], Array]) -> list[Problem]:
     messages = [*numbers, *_merged(scalars, uses, value)]
     names = [i.name for i in scalars if i.dims and _is_other(uses[i.name], i, value)]
     if names:
-        more = len(names) - _SHOWN
-        shown = ", ".join(f"'{name}'" for name in names[:_SHOWN])
+        shown, more = ", ".join(map(repr, names[:_SHOWN])), len(names) - _SHOWN
         counted = f"{shown} and {more} more" if more > 0 else shown
         advice = "use wrt to leave out their gradients"
         messages.append(f"statistics or masks, not parameters: {counted}; {advice}")

@@ -310,6 +310,6 @@ class Node(Step):
         """A tensor of scalars."""
         return x if dtype_of(x) == "scalar" else self.converted(x, "scalar")
 
-    def row(self, x: Any) -> Any:
-        """A vector of channels with a leading batch axis."""
-        return self("unsqueeze", x, hint="row", axes=[0])
+    def row(self, x: Any, default: float = 0.0) -> Any:
+        """A vector of channels with a leading batch axis; or a number in its place."""
+        return default if x is None else self("unsqueeze", x, hint="row", axes=[0])

@@ -159,7 +159,7 @@ def _negative_log_likelihood(
     """The elements of the target classes, negated, and weighted by class."""
     name, rank = _LOSSES[node.get("reduction", "mean")], len(shape_of(x))
     number = node.scalars(node("unsqueeze", target, axes=[1]))
-    wide = 1.0 if weight is None else node.row(weight)
+    wide = node.row(weight, 1.0)
     # No class has the number -1.
     settings: Any = {"ignored": float(node.get("ignore_index", -1))}
     if name != "nll":

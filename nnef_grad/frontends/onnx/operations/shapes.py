@@ -92,7 +92,6 @@ def _reshape(node: Node, x: Any, *_: Any) -> Any:
 def _flatten(node: Node, x: Any) -> Any:
     """A matrix: the axes before an axis become rows, the others columns."""
     old, axis = shape_of(x), node.get("axis", 1)
-    axis = axis + len(old) if axis < 0 else axis
     return node.reshaped(x, [prod(old[:axis]), prod(old[axis:])])
 
 

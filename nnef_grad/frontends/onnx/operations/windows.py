@@ -30,11 +30,11 @@ def _auto_pad(node: Node) -> str:
     return node.get("auto_pad", "NOTSET")
 
 
-def _with_halves(axis: Axis, total: int, is_lower: bool) -> Axis:
-    """The axis with a half of the padding at each side, or an element more at one."""
-    less, more = total // 2, total - total // 2
-    before, after = (more, less) if is_lower else (less, more)
-    return axis._replace(before=before, after=after)
+def _with_halves(axes: list[Axis], totals: list[int], is_lower: bool) -> list[Axis]:
+    """The axes with a half of the padding at each side, or an element more at one."""
+    halves = [(n // 2, n - n // 2)[:: -1 if is_lower else 1] for n in totals]
+    pairs = zip(axes, halves, strict=True)
+    return [axis._replace(before=n, after=m) for axis, (n, m) in pairs]
 
 
 def _same(node: Node, axes: list[Axis]) -> list[Axis]:
@@ -43,14 +43,13 @@ def _same(node: Node, axes: list[Axis]) -> list[Axis]:
     if not auto_pad.startswith("SAME"):
         return axes
     totals = [max(0, a.reach(-(-a.given // a.stride)) - a.given) for a in axes]
-    is_lower = auto_pad == "SAME_LOWER"
-    return [_with_halves(a, n, is_lower) for a, n in zip(axes, totals, strict=True)]
+    return _with_halves(axes, totals, auto_pad == "SAME_LOWER")
 
 
 @onnx_op("Conv")
 def _conv(node: Node, x: Any, w: Any, b: Any = None) -> Any:
     axes = _same(node, _axes(node, x, shape_of(w)[2:]))
-    return windows.conv(node, x, w, _bias(node, b), axes, node.get("group", 1))
+    return windows.conv(node, x, w, node.row(b), axes, node.get("group", 1))
 
 
 @onnx_op("ConvTranspose")
@@ -64,14 +63,10 @@ def _conv_transpose(node: Node, x: Any, w: Any, b: Any = None) -> Any:
     if shape is None:
         axes = [axis.longer(n) for axis, n in zip(axes, more, strict=True)]
     else:
-        is_lower = _auto_pad(node) != "SAME_UPPER"
         pairs = zip(axes, shape[-len(axes) :], strict=True)
-        axes = [_with_halves(a, a.reach(a.given) - n, is_lower) for a, n in pairs]
-    return windows.deconv(node, x, w, _bias(node, b), axes, node.get("group", 1))
-
-
-def _bias(node: Node, b: Any) -> Any:
-    return 0.0 if b is None else node.row(b)
+        totals = [axis.reach(axis.given) - n for axis, n in pairs]
+        axes = _with_halves(axes, totals, _auto_pad(node) != "SAME_UPPER")
+    return windows.deconv(node, x, w, node.row(b), axes, node.get("group", 1))
 
 
 @onnx_op("AveragePool", "LpPool", "MaxPool")
