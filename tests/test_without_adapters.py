@@ -24,6 +24,7 @@ ADAPTERS = (
     "reports",
     "interop",
     "runtimes",
+    "runtimes/torch",
     "torch",
     "training",
     "commandline",
