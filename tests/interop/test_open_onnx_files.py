@@ -12,7 +12,7 @@ import pytest
 import nnef_grad
 from nnef_grad import interop
 from nnef_grad.base.errors import NnefGradError, UsageError
-from nnef_grad.graph.loops import SCAN
+from nnef_grad.graph.ir import LOOP
 
 onnx: Any = pytest.importorskip("onnx")
 onnxruntime: Any = pytest.importorskip("onnxruntime")
@@ -300,7 +300,7 @@ def test_scan(steps: Any, direction: int, tmp_path: Path) -> None:
     inputs = {"first": [2, 3], "x": [2, steps, 3]}
     write([node], inputs, path, [weights("W", 3, 3)], made)
     graph = agrees(path, {"first": (2, 3), "x": (2, 4, 3)})
-    assert [op.name for op in graph.operations].count(SCAN) == 1
+    assert [op.name for op in graph.operations].count(LOOP) == 1
 
 
 @pytest.mark.parametrize("count", [3, "T", 1200])
@@ -337,7 +337,7 @@ def test_loop(count: Any, tmp_path: Path) -> None:
     write(nodes, {"first": [3], "x": [count, 3]}, path, made=made)
     number = 5 if isinstance(count, str) else count
     graph = agrees(path, {"first": (3,), "x": (number, 3)})
-    is_loop = SCAN in [op.name for op in graph.operations]
+    is_loop = LOOP in [op.name for op in graph.operations]
     assert is_loop == (count != 3)
 
 
