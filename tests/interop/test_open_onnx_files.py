@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.onnx_files import run
 
 import nnef_grad
 from nnef_grad import interop
@@ -137,11 +138,7 @@ def in_onnx_runtime(
 ) -> dict[str, Any]:
     path = folder / "backward.onnx"
     interop.to_onnx(backward, path, data, overwrite=True)
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    names = [value.name for value in session.get_outputs()]
-    read = {value.name for value in session.get_inputs()}
-    given = {name: x for name, x in feeds.items() if name in read}
-    return dict(zip(names, session.run(None, given), strict=True))
+    return run(path, feeds)
 
 
 def close(found: Any, wanted: Any) -> None:
@@ -221,7 +218,7 @@ def agrees(path: Path, sizes: Mapping[str, Any]) -> nnef_grad.Graph:
     model = interop.from_onnx(path)
     graph, data = model.graph, model.data
     feeds = {n: RANDOM.standard_normal(s).astype(np.float32) for n, s in sizes.items()}
-    theirs = onnxruntime.InferenceSession(path).run(None, feeds)
+    theirs = [*run(path, feeds).values()]
     for name, wanted in zip(graph.output_names, theirs, strict=True):
         close(nnef_grad.evaluate(graph, feeds, data)[name], wanted)
     backward = nnef_grad.differentiate(graph, wrt="all")
