@@ -25,6 +25,7 @@ ADAPTERS = (
     "reports",
     "interop",
     "runtimes",
+    "runtimes/torch",
     "torch",
     "training",
     "commandline",
