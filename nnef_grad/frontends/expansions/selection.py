@@ -127,7 +127,7 @@ def gather_blocks(step: Step, x: Any, indices: Any, batch_dims: int) -> Any:
         wide = [*batches, *(1,) * (len(outer) - batch_dims)]
         number = step("add", number, starts.reshape(wide), hint="number")
     blocks = step.reshaped(x, [prod(shape[:first]), *shape[first:]], "blocks")
-    return step("gather", blocks, _integers(step, number), axis=0)
+    return step("gather", blocks, step("cast", number, dtype="integer"), axis=0)
 
 
 def scatter_blocks(
@@ -230,12 +230,6 @@ def _scalars(step: Step, x: Any) -> Any:
     if is_known(x):
         return np.asarray(x, float)
     return step.reading.materialize(x, "scalar", f"{step.hint}_indices", step.span)
-
-
-def _integers(step: Step, x: Any) -> Any:
-    if is_known(x):
-        return np.asarray(x).astype(np.int64)
-    return x if dtype_of(x) == "integer" else step("cast", x, dtype="integer")
 
 
 def _moved_last(axis: int, rank: int) -> list[int]:
