@@ -46,7 +46,7 @@ def _evaluator(function: bytes) -> Any:
 def _gather_elements(node: Any, operands: list[Any]) -> Array:
     """The evaluator of onnx chooses among 31 slices at most."""
     axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
-    return np.take_along_axis(*operands, axis)
+    return np.take_along_axis(operands[0], operands[1], axis)
 
 
 def _constant(node: Any, _: list[Any]) -> Array:

@@ -25,13 +25,10 @@ def warnings(graph: Any, value: Callable[[Any], Array]) -> list[Problem]:
     """Warnings about initializers, for users who train the graph."""
     kinds = ((i, tensor_dtype_to_np_dtype(i.data_type).kind) for i in graph.initializer)
     scalars = [initializer for initializer, kind in kinds if kind == "f"]
-    numbers = [
-        f"'{scalar.name}' becomes a number, which has no gradient"
-        for scalar in scalars
-        if not scalar.dims
-    ]
+    numbers = [scalar.name for scalar in scalars if not scalar.dims]
     uses = _uses(graph.node)
-    messages = [*numbers, *_merged(scalars, uses, value)]
+    messages = [f"'{n}' becomes a number, which has no gradient" for n in numbers]
+    messages += _merged(scalars, uses, value)
     names = [i.name for i in scalars if i.dims and _is_other(uses[i.name], i, value)]
     if names:
         shown, more = ", ".join(map(repr, names[:_SHOWN])), len(names) - _SHOWN
