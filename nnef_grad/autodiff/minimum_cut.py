@@ -8,7 +8,9 @@ nodes whose entry is still reached, and whose exit is not, are the cut.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Mapping
+from itertools import chain
 from math import inf
 from typing import TypeVar
 
@@ -37,60 +39,42 @@ def minimum_cut(
     Raises:
         AssertionError: a path has no node of finite size.
     """
-    residual = _residual(sizes, edges)
+    inner = (((node, ENTRY), (node, EXIT), size) for node, size in sizes.items())
+    outer = (((one, EXIT), (other, ENTRY), inf) for one, other in edges)
+    residual: Residual[N] = defaultdict(dict)
+    for start, stop, capacity in chain(inner, outer):
+        residual[start][stop] = capacity
+        residual[stop].setdefault(start, 0)
     ends = {(sink, EXIT) for sink in sinks}
     reached: set[End[N]] = set()
     for source in sources:
         # No flow of a later source passes what an earlier one reached in vain.
         while path := _augmenting_path(residual, (source, ENTRY), ends, reached):
-            _augment(residual, path)
+            amount = min(residual[start][stop] for start, stop in path)
+            assert amount < inf, "a path has no node that may be cut"
+            for start, stop in path:
+                residual[start][stop] -= amount
+                residual[stop][start] += amount
     return {n for n in sizes if (n, ENTRY) in reached and (n, EXIT) not in reached}
-
-
-def _residual(sizes: Mapping[N, float], edges: Collection[tuple[N, N]]) -> Residual[N]:
-    """The capacities, where nothing flows yet."""
-    residual: Residual[N] = {(node, end): {} for node in sizes for end in (ENTRY, EXIT)}
-    capacities = [((node, ENTRY), (node, EXIT), size) for node, size in sizes.items()]
-    for start, stop, capacity in (
-        *capacities,
-        *(((one, EXIT), (other, ENTRY), inf) for one, other in edges),
-    ):
-        residual[start][stop] = capacity
-        residual[stop].setdefault(start, 0)
-    return residual
 
 
 def _augmenting_path(
     residual: Residual[N], start: End[N], ends: set[End[N]], reached: set[End[N]]
 ) -> list[tuple[End[N], End[N]]]:
-    """The steps of a shortest path on which more may flow, empty if there is none: then
-    `reached` gets all that can be reached.
+    """The steps of a shortest path on which more may flow, the last first; empty if there
+    is none: then `reached` gets all that can be reached.
     """
     came_from = {start: start}
     queue = [start]
     for place in queue:
         if place in ends:
-            return [*_steps_to(place, came_from)]
+            steps = [(came_from[place], place)]
+            while (before := steps[-1][0]) != start:
+                steps.append((came_from[before], before))
+            return steps
         for further, capacity in residual[place].items():
             if capacity and further not in came_from and further not in reached:
                 came_from[further] = place
                 queue.append(further)
     reached.update(came_from)
     return []
-
-
-def _steps_to(
-    place: End[N], came_from: Mapping[End[N], End[N]]
-) -> Iterator[tuple[End[N], End[N]]]:
-    while (before := came_from[place]) != place:
-        yield before, place
-        place = before
-
-
-def _augment(residual: Residual[N], path: list[tuple[End[N], End[N]]]) -> None:
-    """Sends as much as may flow along a path."""
-    amount = min(residual[start][stop] for start, stop in path)
-    assert amount < inf, "a path has no node that may be cut"
-    for start, stop in path:
-        residual[start][stop] -= amount
-        residual[stop][start] += amount
