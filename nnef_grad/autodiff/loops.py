@@ -19,7 +19,6 @@ from typing import NamedTuple
 from nnef_grad.autodiff.activity import Activity, find_activity
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.loop_draft import LoopDraft
-from nnef_grad.autodiff.loop_sums import plan_sums
 from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.autodiff.split import Cut, backward_half, find_cut, with_loops_of
 from nnef_grad.emit.emitter import Emitter
@@ -80,11 +79,8 @@ def linearized(
 
 
 class _Active(NamedTuple):
-    """The part of the body of a loop that gradients flow through.
-
-    Attributes:
-        inputs: those that it is differentiated with respect to.
-        outputs: those that have a gradient.
+    """The inputs of the body of a loop that it is differentiated with respect to, and the
+    outputs that have a gradient.
     """
 
     inputs: list[Tensor]
@@ -124,12 +120,8 @@ def _active(operation: Operation, active: set[Tensor], rules: Rules) -> _Active:
 
 
 class _Saved(NamedTuple):
-    """A tensor that the second loop gets from the first.
-
-    Attributes:
-        tensor: the tensor of the body.
-        place: where it is among what is collected.
-        is_row: whether it got an axis more, to be put side by side along.
+    """A tensor of the body that the second loop gets from the first, where it is among what
+    is collected, and whether it got an axis more, to be put side by side along.
     """
 
     tensor: Tensor
@@ -147,27 +139,25 @@ def _saving(
         emit.append(op)
     saved = []
     for tensor in cut.saved:
-        known = [i for i, one in enumerate(collected) if outputs[one.output] == tensor]
-        is_row = not known and not loop.way.fits(tensor.shape)
-        if not known:
-            part = _part(emit, tensor, loop, is_row)
-            if part not in outputs:
-                outputs.append(part)
-            way = loop.way.in_rank(len(part.shape))
-            collected.append(Collected(outputs.index(part), way))
-        place = known[0] if known else len(collected) - 1
-        saved.append(_Saved(tensor, place, is_row))
-    made = {
-        names[tensor]
-        for op in emit.operations
-        for tensor in op.outputs
-        if tensor in names
-    }
+        gathered = [outputs[one.output] for one in collected]
+        if tensor in gathered:
+            saved.append(_Saved(tensor, gathered.index(tensor), False))
+            continue
+        is_row = not loop.way.fits(tensor.shape)
+        part = _part(emit, tensor, loop, is_row)
+        if part not in outputs:
+            outputs.append(part)
+        saved.append(_Saved(tensor, len(collected), is_row))
+        way = loop.way.in_rank(part.rank)
+        collected.append(Collected(outputs.index(part), way))
+    made = [tensor for op in emit.operations for tensor in op.outputs]
     body = replace(
         loop.body,
         outputs=tuple(outputs),
         operations=tuple(emit.operations),
-        names=emit.assigned_names(emit.operations, made),
+        names=emit.assigned_names(
+            emit.operations, [names[t] for t in made if t in names]
+        ),
     )
     return replace(loop, body=body, collected=tuple(collected)), saved
 
@@ -186,14 +176,13 @@ def _with_results(
     operation: Operation, loop: Loop, names: dict[Tensor, str], supply: NameSupply
 ) -> Operation:
     """The operation as a loop that has further results, which get names."""
-    known = operation.outputs
     whole = loop_shape(*(t.shape for t in operation.inputs), loop=loop)
     shapes = whole if isinstance(whole, list) else [whole]
-    further: list[Tensor] = []
-    for made, shape in [*zip(loop.made, shapes, strict=True)][len(known) :]:
-        further.append(Tensor(made.dtype, shape))
-        names[further[-1]] = supply.fresh(f"{loop.body.names[made]}_steps")
-    return changed(operation, loop, operation.inputs, (*known, *further))
+    results = [*operation.outputs]
+    for made, shape in [*zip(loop.made, shapes, strict=True)][len(results) :]:
+        results.append(Tensor(made.dtype, shape))
+        names[results[-1]] = supply.fresh(f"{loop.body.names[made]}_steps")
+    return changed(operation, loop, operation.inputs, results)
 
 
 # ---- The loop that goes back ----
@@ -239,28 +228,25 @@ class _Reverse:
             part, way = self.loop.parts[0], self.loop.scanned[0]
             draft.scan(part, given[part], way.reversed)
         draft.append(op for op in self._half.operations if op.name != "external")
-        gradients = self._gradients()
+        made = dict(zip(self._half.output_names, self._half.outputs, strict=True))
+        gradients = {
+            t: made[self._backward.gradients[self._names[t]]]
+            for t in self._active.inputs
+        }
         for state, (inside, first) in carried.items():
-            made = gradients.get(state)
-            draft.carry(inside, first, made or draft.emit("mul", inside, 0.0))
+            new = gradients.get(state) or draft.emit("mul", inside, 0.0)
+            draft.carry(inside, first, new)
         for tensor, way in self._ways.items():
             if tensor in gradients:
                 draft.collect(gradients[tensor], way.reversed)
-        sums = plan_sums(
-            draft, [gradients[t] for t in self.loop.full if t in gradients]
-        )
-        results = draft.emitted(emit)
-        results.update((t, total(emit, results)) for t, total in sums.items())
+        full = dict.fromkeys(gradients[t] for t in self.loop.full if t in gradients)
+        totals = {gradient: draft.plan_sum(gradient) for gradient in full}
+        results = dict(draft.emitted(emit))
+        results.update((t, total(emit, results)) for t, total in totals.items())
         return [
             results[gradients[t]] if t in gradients else None
             for t in self.loop.body.inputs
         ]
-
-    def _gradients(self) -> dict[Tensor, Tensor]:
-        """The gradients that a step makes, by the input of the body."""
-        made = dict(zip(self._half.output_names, self._half.outputs, strict=True))
-        gradients, names = self._backward.gradients, self._names
-        return {t: made[gradients[names[t]]] for t in self._active.inputs}
 
     def _take_known(
         self, draft: LoopDraft, operation: Operation, given: Mapping[Tensor, Tensor]
