@@ -38,7 +38,7 @@ def find_activity(
     nothing.
     """
     dependent, halted = {*wrt}, {*stopped}
-    fed: list[tuple[Operation, Derivation]] = []
+    moving: list[tuple[Operation, Derivation]] = []
     for operation in graph.operations:
         if dependent.isdisjoint(operation.inputs):
             continue
@@ -46,16 +46,14 @@ def find_activity(
             derivation = rules.derivation(operation)
         if derivation.is_zero:
             continue
-        scalars = [t for t in operation.outputs if t.dtype == "scalar"]
-        made = [tensor for tensor in scalars if tensor not in halted]
-        if made:
-            dependent.update(made)
-            fed.append((operation, derivation))
+        results = {t for t in operation.outputs if t.dtype == "scalar"} - halted
+        if results:
+            dependent |= results
+            moving.append((operation, derivation))
     active = dependent.intersection(outputs)
     reached: list[tuple[Operation, Derivation]] = []
-    for pair in reversed(fed):
-        operation, _ = pair
+    for operation, derivation in reversed(moving):
         if not active.isdisjoint(operation.outputs):
             active.update(dependent.intersection(operation.inputs))
-            reached.append(pair)
+            reached.append((operation, derivation))
     return Activity(active, reached[::-1])

@@ -22,38 +22,24 @@ Gradients = tuple[tuple[Tensor, Union[Tensor, float]], ...]
 
 
 def pull_back(
-    rule: Rule, emit: Emitter, operation: Operation, received: tuple[Any, ...]
-) -> Gradients:
-    """The gradients that a rule gives the tensors among the operands of an operation.
-
-    Args:
-        rule: of whatever kind.
-        emit: emits what the rule does.
-        operation: the operation.
-        received: the gradients of its results.
-
-    Raises:
-        InvalidGraphError: the rule returns something else.
-    """
-    found = rule(emit, operation, *received)
-    return tuple(check_gradients(operation, found, emit.knows))
-
-
-def pull_back_alike(
     rule: Rule,
     operation: Operation,
     received: tuple[Any, ...],
     emit: Emitter,
     inputs: Sequence[Tensor],
 ) -> Gradients:
-    """The same for an operation with others in place of the tensors of its operands, its
-    results and what they received.
+    """The gradients that a rule gives the tensors among the operands of an operation, with
+    other tensors in place of its operands, its results and the gradients that these
+    received.
+
+    Raises:
+        InvalidGraphError: the rule returns something else.
     """
     tensors = iter(inputs)
     values = operation.operands, operation.results, received
     operands, results, gradients = map_tensors(lambda _: next(tensors), values)
     alike = operation.rewired(operands, results)
-    return pull_back(rule, emit, alike, gradients)
+    return tuple(check_gradients(alike, rule(emit, alike, *gradients), emit.knows))
 
 
 def likeness(operation: Operation, received: tuple[Any, ...]) -> object:
@@ -70,14 +56,12 @@ def likeness(operation: Operation, received: tuple[Any, ...]) -> object:
     )
 
 
-def _kinds(values: tuple[Any, ...]) -> tuple[object, ...]:
-    return tuple(
-        [(v.dtype, v.shape) if type(v) is Tensor else _kind(v) for v in values]
-    )
-
-
-def _kind(value: Any) -> object:
-    return _kinds(value) if isinstance(value, tuple) else repr(value)
+def _kinds(value: Any) -> object:
+    if type(value) is Tensor:
+        return value.dtype, value.shape
+    if isinstance(value, tuple):
+        return tuple([_kinds(item) for item in value])
+    return repr(value)
 
 
 def apply_rule(
@@ -110,22 +94,21 @@ def shapes_by_rule(
 ) -> Shapes:
     """The shapes of an operation's results, by a rule that returns tensors of them."""
     emitter = Emitter(opset)
-    shapes = iter(operands)
+    operand_shapes = iter(operands)
     scope = {
         p.name: thaw(p.type, attributes[p.name])
         if p.name in attributes
-        else _stand_in(emitter, p.type, next(shapes))
+        else _stand_in(emitter, p.type, next(operand_shapes))
         for p in rule.parameters
     }
     try:
         results = Evaluator(emitter).instantiate(rule, scope, str, None)
     except RecursionError:
-        message = (
-            f"'{rule.name}' and the shape rules that it uses use each other without end"
-        )
+        rules = f"'{rule.name}' and the shape rules that it uses"
+        message = f"{rules} use each other without end"
         raise InvalidGraphError(message, rule.span) from None
-    found = [_shapes(value) for value in results.values()]
-    return found[0] if len(found) == 1 else found
+    shapes = [_shapes(value) for value in results.values()]
+    return shapes[0] if len(shapes) == 1 else shapes
 
 
 def _stand_in(emitter: Emitter, type_: Type, shape: Any) -> Any:

@@ -28,17 +28,13 @@ class GradientNames:
         self.uses = Counter[Tensor]()
 
     def add(
-        self, made: Tensor, tensor: Tensor, use: Operation | None, suffix: str = ""
+        self, step: Tensor, tensor: Tensor, use: Operation | None, suffix: str = ""
     ) -> None:
-        """Gives a tensor of the backward graph a role, unless it has one.
-
-        Args:
-            made: the tensor of the backward graph.
-            tensor: the tensor of the forward graph.
-            use: the operation that it is used by; None for a sum over uses.
-            suffix: what is added to the name of a step on the way to it.
+        """Gives a tensor of the backward graph a role, unless it has one: as a step, with a
+        suffix to its name, to the gradient of a tensor of the forward graph, from a use of
+        it or from a sum over uses.
         """
-        self._roles.setdefault(made, (tensor, use, suffix))
+        self._roles.setdefault(step, (tensor, use, suffix))
 
     def assign(
         self,
@@ -46,23 +42,19 @@ class GradientNames:
         gradients: Mapping[Tensor, Tensor],
         confined: Mapping[Tensor, Tensor],
     ) -> None:
-        """Sets the hints of all tensors that have a role.
-
-        Args:
-            emit: keeps names and hints.
-            gradients: the gradients of the tensors of the forward graph.
-            confined: for cotangents that were confined to their supports, the result.
+        """Sets the hints of all tensors that have a role, given the gradients of the
+        tensors of the forward graph, and the cotangents that were confined.
         """
-        for made, (tensor, use, suffix) in self._roles.items():
+        for step, (tensor, use, suffix) in self._roles.items():
             name = f"grad_{emit.names[tensor]}"
-            if gradients.get(tensor) is not made:
+            if gradients.get(tensor) is not step:
                 if use is not None and self.uses[tensor] > 1:
                     name = f"{name}_from_{emit.names[use.outputs[0]]}"
                 name += suffix
-            emit.set_hint(made, name)
+            emit.set_hint(step, name)
         for cotangent, inside in confined.items():
-            hint = emit.hints.get(cotangent)
-            if hint is not None:
+            if cotangent in emit.hints:
+                hint = emit.hints[cotangent]
                 emit.set_hint(cotangent, f"{hint}_unmasked")
-            if hint is not None and inside not in self._roles:
-                emit.set_hint(inside, hint)
+                if inside not in self._roles:
+                    emit.set_hint(inside, hint)

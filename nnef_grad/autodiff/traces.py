@@ -37,25 +37,24 @@ class Traces:
         inputs: Sequence[Tensor],
         caller: Span | None = None,
     ) -> tuple[Any, ...]:
-        """Emits what `build` does, and returns what it returns. It is traced when the key is
-        met again.
+        """Emits what `build` does for some inputs, and returns what it returns. It is traced
+        when the key is met again.
 
         Args:
             key: tells how `build` differs from others, and the data types and shapes of
-                the inputs.
+                the inputs; None if it may depend on anything.
             build: emits the operations.
             inputs: the tensors that it depends on.
             caller: the place of what the operations are emitted for.
         """
-        if key not in self._met:
-            self._met.add(key)
-            return build(self._emit, inputs)
-        try:
+        results = None
+        if key is not None and key in self._met:
+            if key not in self._bodies:
+                self._bodies[key] = _traced(build, self._emit, inputs)
             body = self._bodies[key]
-        except KeyError:
-            body = self._bodies[key] = _traced(build, self._emit, inputs)
-        found = body and instantiate(body, self._emit, inputs, caller=caller)
-        return build(self._emit, inputs) if found is None else found
+            results = body and instantiate(body, self._emit, inputs, caller=caller)
+        self._met.add(key)
+        return build(self._emit, inputs) if results is None else results
 
 
 def _traced(build: Build, emit: Emitter, inputs: Sequence[Tensor]) -> Body | None:
@@ -67,10 +66,10 @@ def _traced(build: Build, emit: Emitter, inputs: Sequence[Tensor]) -> Body | Non
     tracer.naming = lambda name: f"{name}{MARK}"
     try:
         stand_ins = [tracer.stand_in(tensor) for tensor in inputs]
-        found = build(tracer, stand_ins)
+        results = build(tracer, stand_ins)
     except NnefGradError:
         return None
     emitted = tracer.operations[len(inputs) :]
     if not all(len(op.results) == len(op.outputs) == 1 for op in emitted):
         return None
-    return body_of(stand_ins, emitted, found, tracer.called)
+    return body_of(stand_ins, emitted, results, tracer.called)
