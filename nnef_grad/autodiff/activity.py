@@ -13,14 +13,11 @@ from nnef_grad.graph.symbols import number_needed_by
 
 
 class Activity(NamedTuple):
-    """The tensors and operations that gradients flow through.
+    """The tensors and operations that gradients flow through, these with their
+    derivatives.
 
-    Attributes:
-        tensors: the active tensors, which are scalar, depend on a tensor that is
-            differentiated with respect to, and are what an output depends on, with a
-            derivative that is not zero.
-        operations: those that gradients flow through from one to another, with their
-            derivatives.
+    A tensor is active that is scalar, depends on one that is differentiated with
+    respect to, and is what an output depends on, with a derivative that is not zero.
     """
 
     tensors: set[Tensor]
@@ -34,9 +31,7 @@ def find_activity(
     rules: Rules,
     stopped: Iterable[Tensor] = (),
 ) -> Activity:
-    """The activity between some tensors and the outputs; a stopped tensor depends on
-    nothing.
-    """
+    """The activity between tensors and outputs; a stopped tensor depends on nothing."""
     dependent, halted = {*wrt}, {*stopped}
     moving: list[tuple[Operation, Derivation]] = []
     for operation in graph.operations:

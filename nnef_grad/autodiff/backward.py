@@ -102,9 +102,7 @@ def summary(graph: Graph, backward: Backward) -> str:
 def finished(
     graph: Graph, forward: Graph, emit: Emitter, reserved: Iterable[str]
 ) -> Graph:
-    """The graph that was emitted for a forward graph, without what is not used, with final
-    names, verified, and with the quantization of the forward tensors.
-    """
+    """The graph emitted for a forward graph, without what is unused, with its names."""
     used = prune(graph)
     simplified = unmask(restore(used, emit.simplified), emit.is_new)
     graph = used if simplified is used else prune(simplified)
@@ -115,18 +113,14 @@ def finished(
 
 
 def completed(graph: Graph, quantization: Mapping[str, Quantization]) -> Graph:
-    """The graph with its inputs first, verified, and with the quantization of those of
-    its tensors that have one.
-    """
+    """The graph with its inputs first, verified, with the quantization of tensors."""
     graph = put_inputs_first(graph)
     verify(graph)
     return replace(graph, quantization=carry_quantization(quantization, graph))
 
 
 def _without_needless_copies(graph: Graph, forward: Graph) -> Graph:
-    """The graph with gradients in the place of tensors that are used for nothing else
-    than to be copied to them.
-    """
+    """The graph with gradients in place of what is only used to be copied to them."""
     gradients = {*graph.outputs}.difference(forward.outputs)
     copies = {
         op.inputs[0]: op.outputs[0]

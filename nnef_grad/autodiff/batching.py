@@ -29,13 +29,7 @@ from nnef_grad.ops.shape import reshaped
 def batch(
     emit: Emitter, graph: Graph, input: Tensor, values: Tensor
 ) -> dict[Tensor, Tensor]:
-    """Emits the operations of a graph, for many values of an input.
-
-    Args:
-        emit: emits the operations; its opset has those of the graph.
-        graph: a flat graph.
-        input: the input that is replaced.
-        values: what replaces it, with a leading axis in front of the input's.
+    """Emits the operations of a flat graph, for many values of an input.
 
     Returns:
         For each tensor of the graph that depends on the input, the tensor with the
@@ -98,13 +92,7 @@ def _refusal(operation: Operation, what: str) -> NoDerivativeError:
 
 @dataclass(frozen=True)
 class _Many:
-    """An operation with operands some of which have the new axis.
-
-    Attributes:
-        emit: emits what takes its place.
-        operation: the operation.
-        many: the tensors that have the new axis, by the same without it.
-    """
+    """An operation, and the tensors that have the new axis, by the same without it."""
 
     emit: Emitter
     operation: Operation
@@ -227,9 +215,7 @@ def _larger_batch(op: _Many, x: Tensor) -> Tensor:
 
 
 def conv(op: _Many) -> Sequence[Any]:
-    """The new axis goes into the batch, or, where there are many filters, into the
-    channels.
-    """
+    """The new axis goes into the batch or, with many filters, into the channels."""
     x, w, *_ = op.operation.inputs
     if w in op.many:
         convolved = _by_groups(op, x, w) if x in op.many else _by_channels(op, x, w)
@@ -252,9 +238,7 @@ def _by_groups(op: _Many, x: Tensor, w: Tensor) -> Tensor:
 
 
 def _by_channels(op: _Many, x: Tensor, w: Tensor) -> Tensor:
-    """Many filters on the same images give as many times the channels. The filters are in
-    such an order that the channels which a group writes stand together.
-    """
+    """Many filters on the same images give as many times the channels."""
     many, groups, (first, second, *window) = op.count, _groups(op, x), w.shape
     if op.operation.name == "deconv":
         apart, shape = (many, first), (first, many * second, *window)
@@ -269,9 +253,7 @@ def _by_channels(op: _Many, x: Tensor, w: Tensor) -> Tensor:
 def _convolved(
     op: _Many, images: Tensor, filters: Tensor, channels: int, **attributes: Any
 ) -> Tensor:
-    """The operation on other images, with other filters, which give that many
-    channels.
-    """
+    """The operation on other images, with other filters, which give some channels."""
     shape = op.attributes.get("output_shape")
     if shape:
         attributes["output_shape"] = (images.shape[0], channels, *shape[2:])
@@ -290,9 +272,7 @@ def _groups(op: _Many, x: Tensor) -> int:
 def _rearranged(
     emit: Emitter, x: Tensor, apart: Shape, order: Shape, shape: Shape, hint: str
 ) -> Tensor:
-    """The elements in another order of the leading axes that they are taken apart to;
-    all after them goes as one axis.
-    """
+    """The elements in another order of the leading axes that they are split into."""
     extents = (*apart, prod(x.shape) // prod(apart))
     moved = reshaped(emit, x, extents, hint=f"{hint}_apart")
     proper = [axis for axis in order if extents[axis] != 1]

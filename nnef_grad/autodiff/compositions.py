@@ -201,8 +201,8 @@ def jvp(
 
 
 def _of_forward(operation: Operation, seeds: Container[Tensor]) -> Operation:
-    """The operation under the heading of the forward operation that it moves with. Nothing
-    depends on seeds: a mask that asks whether one is zero gets ones.
+    """The operation under the heading of the forward operation that it moves with.
+    Nothing depends on seeds: a mask that asks whether one is zero gets ones.
     """
     if operation.outputs[0] in seeds:
         ones: Any = {**operation.attributes, "value": (1.0,)}
@@ -441,8 +441,8 @@ def _composed(
     results: Mapping[str, Tensor],
     steps: Mapping[Tensor, str] = MappingProxyType({}),
 ) -> Backward:
-    """The derivative of a graph whose first differentiation is given, with other names for
-    seeds, results and steps in between, if these are still there.
+    """The derivative of a graph whose first differentiation is given, with other names
+    for seeds, results and steps in between, if these are still there.
     """
     title, seed, result = _WORDS[kind]
     wishes = {t: f"{seed.split()[0]}_{x}" for x, t in seeds.items()}

@@ -112,15 +112,6 @@ def _is_zero(operand: Operand) -> bool:
     return type(operand) is float and operand == 0.0
 
 
-def _moves(operation: Operation) -> bool:
-    """Whether the elements of an operation's results are elements of its first operand,
-    or sums of them, or zeros.
-    """
-    return operation.name in _MOVING and (
-        operation.name != "pad" or _is_zero(operation.attributes["value"])
-    )
-
-
 def _puts_zeros(operation: Operation) -> bool:
     """Whether an operation that moves elements puts zeros among them."""
     if operation.name == "pad":
@@ -138,8 +129,8 @@ def _surrounds(operation: Operation) -> bool:
 
 
 def _is_untouched(support: Support, operation: Operation) -> bool:
-    """Whether a result has the support of the operand: it is constant along the axes that
-    are repeated or summed, and does not extend to axes that are added or removed.
+    """Whether a result has the support of the operand: it is constant along the axes
+    that are repeated or summed, and does not extend to axes that are added or removed.
     """
     attributes, rank = operation.attributes, len(support.shape)
     if operation.name in ("squeeze", "unsqueeze"):
@@ -180,9 +171,7 @@ class Confinement(Tracker):
     # What the emitter tells
 
     def take(self, operation: Operation) -> None:
-        """Takes an operation of the forward graph. Its results are what they are: one
-        that may differ from zero outside of its support has none.
-        """
+        """Takes an operation of the forward graph, whose results are what they are."""
         self.follow(operation)
         for tensor in operation.outputs if self._limits else ():
             if self._limits.pop(tensor, None) is not None:
@@ -208,9 +197,7 @@ class Confinement(Tracker):
         return tuple(map_tensors(lambda t: confined.get(t, t), o) for o in operands)
 
     def follow(self, operation: Operation) -> None:
-        """Finds what is known of the results of an operation that was emitted, or that
-        is there already.
-        """
+        """Finds what is known of the results of an operation that was emitted."""
         # Most operations keep supports, and there is none.
         if not self._supports and keeps(operation) and operation.name != "select":
             return
@@ -220,7 +207,7 @@ class Confinement(Tracker):
                 self._zeros.update(operation.outputs)
         elif keeps(operation):
             self._keep(operation)
-        elif _moves(operation):
+        elif operation.name in _MOVING:
             self._move(operation)
 
     # Supports of results
@@ -286,8 +273,9 @@ class Confinement(Tracker):
         )
 
     def _finite_part(self, operation: Operation, support: Support) -> Support:
-        """One selection that the support is within and that takes no element whose slope
-        is infinite, such as that of the positive divisors; the support, if there is none.
+        """One selection that the support is within and that takes no element whose
+        slope is infinite, such as that of the positive divisors; the support, if there
+        is none.
         """
         for part in islice(support.wholes(), NEAR) if operation.name == "div" else ():
             own = part.elements
@@ -299,6 +287,8 @@ class Confinement(Tracker):
 
     def _move(self, operation: Operation) -> None:
         if not (self._supports or self._zeros or _puts_zeros(operation)):
+            return
+        if operation.name == "pad" and not _is_zero(operation.attributes["value"]):
             return
         if not self._supports.keys().isdisjoint(operation.outputs):
             return
@@ -358,9 +348,7 @@ class Confinement(Tracker):
     # The masks of supports
 
     def _mask(self, emit: Emitter, support: Support) -> Selection:
-        """The selection of the elements of a support; the masks of its parts are emitted
-        first.
-        """
+        """The selection of the elements of a support, after those of its parts."""
         pending = [support]
         while pending:
             part = pending[-1]
@@ -380,9 +368,9 @@ class Confinement(Tracker):
         return _join(emit, "and", masks[0], own) if masks else own
 
     def _moved_mask(self, emit: Emitter, moved: Tensor) -> Selection:
-        """The mask of what an operation moved: it may differ from zero where the result for
-        ones inside the supports of the operands and zeros outside is greater than zero. A
-        sum may, where any of its terms may.
+        """The mask of what an operation moved: it may differ from zero where the result
+        for ones inside the supports of the operands and zeros outside is greater than
+        zero. A sum may, where any of its terms may.
         """
         operation = emit.producer(moved)
         assert operation is not None
@@ -420,9 +408,7 @@ class Confinement(Tracker):
 
 
 def _intersection(a: Support | None, b: Support | None) -> Support | None:
-    """The support of a product: the smaller one, or the first if neither contains the
-    other.
-    """
+    """The support of a product: the smaller one, or the first if neither is."""
     return b if a is None or (b is not None and b.is_within(a)) else a
 
 

@@ -14,7 +14,7 @@ from math import prod
 from typing import Any, Literal
 
 from nnef_grad.autodiff.activity import Activity, find_activity
-from nnef_grad.autodiff.apply_rules import Gradients, likeness, pull_back
+from nnef_grad.autodiff.apply_rules import Gradients, Traces, likeness, pull_back
 from nnef_grad.autodiff.backward import (
     Backward,
     Broadcast,
@@ -30,7 +30,6 @@ from nnef_grad.autodiff.naming import GradientNames
 from nnef_grad.autodiff.recompute import within
 from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.autodiff.shared_parts import CONCAT, of_shared_parts
-from nnef_grad.autodiff.traces import Traces
 from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import (
     InvalidGraphError,
@@ -138,9 +137,7 @@ def _add(emit: Emitter, inputs: Sequence[Tensor]) -> tuple[Tensor]:
 
 
 class _Sweep:
-    """One differentiation: what each tensor of the forward graph has received so far,
-    and what was emitted for it.
-    """
+    """One differentiation: what tensors have received so far, and what was emitted."""
 
     def __init__(
         self,
@@ -220,9 +217,7 @@ class _Sweep:
     def _pulled_back(
         self, operation: Operation, alike: Operation, derivation: Derivation
     ) -> Gradients:
-        """The gradients of the operands of an operation, by the rule of it or of another
-        one that stands for it, if a result has received one.
-        """
+        """The gradients of the operands, by the rule of the operation or one like it."""
         received = map_tensors(self._received, operation.results)
         if not tensors(received):
             return ()
@@ -239,9 +234,8 @@ class _Sweep:
         return None if result in self.stopped else self.gradients.get(result)
 
     def _accumulate(self, operand: Tensor, gradient: Any, operation: Operation) -> None:
-        """Adds a gradient to what the operand has received from its other uses. It may
-        be a number: zero is no gradient, another one stands for a tensor that is full of
-        it.
+        """Adds a gradient to what the operand has received from its other uses. A
+        number stands for a tensor that is full of it.
         """
         if not isinstance(gradient, Tensor):
             if gradient == 0.0:
@@ -329,9 +323,7 @@ class _Sweep:
         )
 
     def _result(self, target: Tensor, name: str) -> Tensor:
-        """The gradient under its final name: zeros where there is none, a copy where
-        the tensor has another name already.
-        """
+        """The gradient under its final name, which may be that of a copy."""
         gradient = self.gradients.get(target)
         if gradient is None:
             gradient = self.emit("constant", shape=target.shape, value=(0.0,))

@@ -31,8 +31,9 @@ Total = Callable[[Emitter, Results], Tensor]
 
 
 class Stack(NamedTuple):
-    """The values of a tensor of the body at all steps, in the order of the loop, one after
-    the other along an axis: a tensor that is there, or what the loop collects under a key.
+    """The values of a tensor of the body at all steps, in the order of the loop, one
+    after the other along an axis: a tensor that is there, or what the loop collects
+    under a key.
     """
 
     key: Any
@@ -51,13 +52,7 @@ class _State(NamedTuple):
 
 
 class LoopDraft:
-    """A loop that is put together around the second half of a derivative.
-
-    Attributes:
-        emit: emits the operations of its body.
-        scanned: the inputs of the body that are a part of a tensor at each step, with the
-            tensor, and the way through it.
-    """
+    """A loop that is put together around the second half of a derivative."""
 
     def __init__(self, half: Graph, seeds: Collection[str], way: Way) -> None:
         self.emit = Emitter(OpSet().extended(half.fragments), half.names)
@@ -155,9 +150,7 @@ class LoopDraft:
         return Stack(key, axis)
 
     def plan_sum(self, tensor: Tensor) -> Total:
-        """The sum of a tensor of the body over all steps: after the loop, if it is better
-        computed there, or else the loop adds it up.
-        """
+        """The sum over all steps: after the loop, if that is better, or inside of it."""
         total = _total(self, tensor)
         if total is not None:
             return total

@@ -61,8 +61,8 @@ def minimum_cut(
 def _augmenting_path(
     residual: Residual[N], start: End[N], ends: set[End[N]], reached: set[End[N]]
 ) -> list[tuple[End[N], End[N]]]:
-    """The steps of a shortest path on which more may flow, the last first; empty if there
-    is none: then `reached` gets all that can be reached.
+    """The steps of a shortest path on which more may flow, the last first; empty if
+    there is none: then `reached` gets all that can be reached.
     """
     came_from = {start: start}
     queue = [start]

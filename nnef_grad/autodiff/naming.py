@@ -30,10 +30,7 @@ class GradientNames:
     def add(
         self, step: Tensor, tensor: Tensor, use: Operation | None, suffix: str = ""
     ) -> None:
-        """Gives a tensor of the backward graph a role, unless it has one: as a step, with a
-        suffix to its name, to the gradient of a tensor of the forward graph, from a use of
-        it or from a sum over uses.
-        """
+        """Gives a step to the gradient of a tensor, from a use or a sum, a role."""
         self._roles.setdefault(step, (tensor, use, suffix))
 
     def assign(
@@ -42,9 +39,7 @@ class GradientNames:
         gradients: Mapping[Tensor, Tensor],
         confined: Mapping[Tensor, Tensor],
     ) -> None:
-        """Sets the hints of all tensors that have a role, given the gradients of the
-        tensors of the forward graph, and the cotangents that were confined.
-        """
+        """Sets the hints of what has a role, given all gradients and what was confined."""
         for step, (tensor, use, suffix) in self._roles.items():
             name = f"grad_{emit.names[tensor]}"
             if gradients.get(tensor) is not step:

@@ -55,12 +55,7 @@ Rule = Callable[..., "Range | tuple[Range, ...]"]
 
 
 class Ranges:
-    """The ranges of the tensors of a growing list of operations. Few are ever asked for:
-    each is found when it is.
-
-    Args:
-        made_by: the operation that made each tensor. It grows.
-    """
+    """The ranges of the tensors of a growing list of operations, found when asked."""
 
     def __init__(self, made_by: Mapping[Tensor, Operation]) -> None:
         self._ranges: dict[Tensor, Range] = {}
@@ -90,9 +85,7 @@ class Ranges:
         return _max(whole, Range(bound.lower + POSITIVE))
 
     def assume(self, operation: Operation) -> None:
-        """Assumes that a variance has no negative elements, whatever it is computed from:
-        what an operation that was added says of its operands.
-        """
+        """Assumes what an operation says of its operands: variances are not negative."""
         if operation.name in _LEAST:
             index, least = _LEAST[operation.name]
             operand = operation.operands[index]
@@ -101,9 +94,7 @@ class Ranges:
                 self._ranges.pop(operand, None)
 
     def _find(self, tensor: Tensor) -> None:
-        """Finds the range of a tensor, after those of what it is computed from: that may
-        be a long chain.
-        """
+        """Finds the range of a tensor, after those of what it is computed from."""
         pending = [tensor]
         while pending:
             made = self._made_by.get(pending[-1])
@@ -117,13 +108,10 @@ class Ranges:
             for index, result in enumerate(results):
                 own = ranges if isinstance(ranges, Range) else ranges[index]
                 for part in tensors((result,)):
-                    self._ranges[part] = self._assumed(part, own)
-
-    def _assumed(self, tensor: Tensor, own: Range) -> Range:
-        least = self._least.get(tensor, -INF)
-        if not own.is_finite and tensor.dtype == "scalar":
-            return UNKNOWN
-        return _in_single_precision(_max(own, Range(least, least)))
+                    least = self._least.get(part, -INF)
+                    bounds = _in_single_precision(_max(own, Range(least, least)))
+                    is_unknown = part.dtype == "scalar" and not own.is_finite
+                    self._ranges[part] = UNKNOWN if is_unknown else bounds
 
     def _of_results(self, operation: Operation) -> Range | tuple[Range, ...]:
         name, operands = operation.name, operation.operands
@@ -239,9 +227,7 @@ def _exponential(x: float) -> float:
 
 
 def _pow(x: Range, y: Range) -> Range:
-    """A fixed power is a product like another; one that varies can grow as the
-    exponential function does.
-    """
+    """A power that varies can grow as the exponential function does."""
     is_fixed = y.lower == y.upper
     if x.lower > 0.0:
         exponent = _mul(y, Range(math.log(x.lower), math.log(x.upper)))

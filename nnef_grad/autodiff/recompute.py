@@ -140,9 +140,7 @@ _peak_of = attrgetter("peak")
 
 
 class _Candidate(NamedTuple):
-    """A graph with the same results, the most bytes that are alive at a time in it, and
-    what all operations cost, as schedule.py counts it.
-    """
+    """A graph with the same results, its peak in bytes, and the cost of its work."""
 
     graph: Graph
     peak: int
@@ -150,9 +148,7 @@ class _Candidate(NamedTuple):
 
 
 def _best(graph: Graph, allowed: int) -> _Candidate:
-    """The graph that keeps the limit with the least work; the one of the least memory, if
-    none was found that keeps it.
-    """
+    """The graph that keeps the limit with the least work, or takes the least memory."""
     best = _Candidate(graph, _peak(graph), work_of(graph))
     movable = with_updates_last(graph)
     if best.peak <= allowed or movable is None:
@@ -201,9 +197,9 @@ def _rebuilt(graph: Graph, lifetimes: Lifetimes, runs: Sequence[Run]) -> Graph:
     for run in runs:
         repeats.add(run)
     names = emit.assigned_names(emit.operations, graph.tensors)
-    made = replace(graph, operations=tuple(emit.operations), names=names)
-    verify(made)
-    return replace(made, quantization=repeats.quantization(names))
+    rebuilt = replace(graph, operations=tuple(emit.operations), names=names)
+    verify(rebuilt)
+    return replace(rebuilt, quantization=repeats.quantization(names))
 
 
 def is_delay(operation: Operation) -> bool:
@@ -264,8 +260,10 @@ class _Repeats:
                 again = self._emit.tensor(tensor.dtype, tensor.shape, hint)
                 results[tensor], self._originals[again] = again, tensor
         operands = map_tensors(lambda t: read.get(t, t), op.operands)
-        made = map_tensors(lambda t: results.get(t, t), op.results)
-        self._emit.append(replace(op, operands=operands, results=made, origin=origin))
+        written = map_tensors(lambda t: results.get(t, t), op.results)
+        self._emit.append(
+            replace(op, operands=operands, results=written, origin=origin)
+        )
         self._before.add(run.operation)
         self._versions.update(results)
         for tensor in op.outputs:
@@ -275,11 +273,11 @@ class _Repeats:
 
     def quantization(self, names: Mapping[Tensor, str]) -> dict[str, Quantization]:
         """That of the graph, and of what is computed again."""
-        known = self._graph.quantization
+        entries = self._graph.quantization
         pairs = ((names[t], names[o]) for t, o in self._originals.items())
         again = {
-            name: replace(known[original], tensor=name)
+            name: replace(entries[original], tensor=name)
             for name, original in pairs
-            if original in known
+            if original in entries
         }
-        return {**known, **again}
+        return {**entries, **again}

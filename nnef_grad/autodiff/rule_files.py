@@ -28,25 +28,22 @@ def check_rules(fragments: Sequence[syntax.Fragment]) -> list[Problem]:
 
 
 def _naming_problems(fragments: Sequence[syntax.Fragment]) -> Iterator[Problem]:
-    known = {**standard(), **declared_operations(fragments)}
+    operations = {**standard(), **declared_operations(fragments)}
     for fragment in fragments:
-        operation, suffix = _split(fragment.name)
-        if not suffix and fragment.name in standard():
-            message = f"operation '{fragment.name}' is already defined"
+        name, (operation, suffix) = fragment.name, _split(fragment.name)
+        if not suffix and name in standard():
+            yield Problem(f"operation '{name}' is already defined", fragment.span)
+        elif operation in operations and suffix:
+            yield from signature_problems(fragment, operations[operation])
+        elif name not in operations:
+            what = f"'{operation}' is not a standard operation"
+            message = f"{what}: declare it here, without a body"
+            if not suffix:
+                advice = (
+                    f"name it after an operation, with {' or '.join(SUFFIXES)} after it"
+                )
+                message = f"'{name}' is not a rule: {advice}"
             yield Problem(message, fragment.span)
-        elif fragment.name not in known and operation not in known:
-            message = _no_operation(fragment.name)
-            yield Problem(message, fragment.span)
-        elif suffix:
-            yield from signature_problems(fragment, known[operation])
-
-
-def _no_operation(name: str) -> str:
-    """Why a fragment is not a rule, and what would make it one."""
-    operation, suffix = _split(name)
-    if not suffix:
-        return f"'{name}' is not a rule: name it after an operation, with {' or '.join(SUFFIXES)} after it"
-    return f"'{operation}' is not a standard operation: declare it here, without a body"
 
 
 def _split(name: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ of its results; see ops/registry.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -84,12 +84,13 @@ class Rules:
     def __init__(self, fragments: Sequence[syntax.Fragment] = ()) -> None:
         self._fragments: Library = {f.name: f for f in fragments}
         self._functions: dict[str, Rule] = {}
-        self._found: dict[str, Derivation | None] = {}
+        self._derivations: dict[str, Derivation | None] = {}
         self.declarations = declared_operations(fragments)
         self.shapes: dict[str, ShapeFunction] = dict(SHAPES)
         for name in self.declarations:
-            if name + SHAPE in self._fragments:
-                self.shapes[name] = self._shape_function(self._fragments[name + SHAPE])
+            fragment = self._fragments.get(name + SHAPE)
+            if fragment is not None:
+                self.shapes[name] = partial(self._shape_by, fragment)
         self.evaluations: dict[str, Evaluation] = {}
 
     def vjp(self, name: str) -> Callable[[Function], Function]:
@@ -124,11 +125,9 @@ class Rules:
         """
         return _enter("evaluation", self.evaluations, name)
 
-    def _shape_function(self, fragment: syntax.Fragment) -> ShapeFunction:
+    def _shape_by(self, rule: syntax.Fragment, *shapes: Any, **attributes: Any) -> Any:
         """The opset is looked up at each call: shapes may be entered later."""
-        return lambda *shapes, **attributes: shapes_by_rule(
-            fragment, self.opset, *shapes, **attributes
-        )
+        return shapes_by_rule(rule, self.opset, *shapes, **attributes)
 
     @property
     def opset(self) -> OpSet:
@@ -152,10 +151,16 @@ class Rules:
             "evaluation": self.evaluations,
         }
         whole = self.shapes.keys() & (self._functions.keys() | self.evaluations.keys())
-        known = {*standard(), *SHAPES, *self.declarations, *declared, *whole}
+        operations = {*standard(), *SHAPES, *self.declarations, *declared, *whole}
         for kind, table in tables.items():
-            for name in sorted(table.keys() - known):
-                raise UsageError(_no_operation(kind, name, known))
+            for name in sorted(table.keys() - operations):
+                near = suggestion(name, sorted(operations))
+                advice = near or ": declare it in the rules or the document"
+                message = (
+                    f"the rules have the {kind} of '{name}', which is not an operation"
+                )
+                places = "of the standard, of the rules or of the graph"
+                raise UsageError(f"{message} {places}{advice}")
 
     def derivation(self, operation: Operation) -> Derivation:
         """How an operation is differentiated."""
@@ -163,9 +168,9 @@ class Rules:
         special = DECOMPOSITIONS.get(name)
         if special is not None and not self.is_own(name) and special.applies(operation):
             return Derivation(decompose=special.build)
-        found = self.rule(name)
-        if found is not None:
-            return found
+        rule = self.rule(name)
+        if rule is not None:
+            return rule
         if operation.definition.body is not None:
             return Derivation(decompose=instantiate_body)
         return Derivation(limit="" if special is None else special.limit)
@@ -178,9 +183,9 @@ class Rules:
         """The rule of an operation, if it has one; it may be zero."""
         if name in self._functions:
             return Derivation(vjp=self._functions[name], is_traced=False)
-        if name not in self._found:
-            self._found[name] = self._find(name)
-        return self._found[name]
+        if name not in self._derivations:
+            self._derivations[name] = self._find(name)
+        return self._derivations[name]
 
     def _find(self, name: str) -> Derivation | None:
         if name + SUFFIX in self._fragments:
@@ -194,7 +199,8 @@ class Rules:
 
 
 def _by_fragment(fragment: syntax.Fragment) -> Derivation:
-    is_zero = all(_is_zero(statement.value) for statement in fragment.body or ())
+    values = [statement.value for statement in fragment.body or ()]
+    is_zero = all(isinstance(v, syntax.Literal) and v.value == 0.0 for v in values)
     return Derivation(vjp=partial(apply_rule, fragment), is_zero=is_zero)
 
 
@@ -210,16 +216,3 @@ def _enter(
         return function
 
     return enter
-
-
-def _no_operation(kind: str, name: str, known: Iterable[str]) -> str:
-    advice = ": declare it in the rules or the document"
-    near = suggestion(name, sorted(known)) or advice
-    return (
-        f"the rules have the {kind} of '{name}', which is not an operation of the standard,"
-        f" of the rules or of the graph{near}"
-    )
-
-
-def _is_zero(expression: syntax.Expression) -> bool:
-    return isinstance(expression, syntax.Literal) and expression.value == 0.0

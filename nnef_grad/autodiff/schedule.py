@@ -68,9 +68,8 @@ STRATEGIES = (
 
 
 def with_updates_last(graph: Graph) -> Graph | None:
-    """The graph with the updates of its variables after all other operations: some runtimes
-    change a variable at once, and what runs after that reads the new value. None if
-    something reads the result of an update.
+    """The graph with the updates of its variables last: some runtimes change a variable
+    at once. None if something reads the result of an update.
     """
     updates = [op for op in graph.operations if op.name == UPDATE]
     others = [op for op in graph.operations if op.name != UPDATE]
@@ -87,9 +86,9 @@ def results_of(graph: Graph) -> tuple[Tensor, ...]:
 
 
 def in_order_of_need(graph: Graph) -> Graph:
-    """The graph with each operation just before the first that reads its result. Results
-    that need less come first: a layer's own gradients before that of the layer below. The
-    graph has its updates last, as `with_updates_last` gives it.
+    """The graph with each operation just before the first that reads its result; its
+    updates are last. Results that need less come first: a layer's own gradients before
+    that of the layer below.
     """
     makers = _makers(graph)
     there, order = set[Tensor](), list[int]()
@@ -127,23 +126,23 @@ def _needed(
     is_there: Callable[[Tensor], bool],
 ) -> list[int]:
     """The operations that must run for one to run, in their order, it itself the last."""
-    found, waiting = {index}, [index]
+    needed, waiting = {index}, [index]
     while waiting:
         for tensor in operations[waiting.pop()].inputs:
             maker = makers[tensor]
-            if not is_there(tensor) and maker not in found:
-                found.add(maker)
+            if not is_there(tensor) and maker not in needed:
+                needed.add(maker)
                 waiting.append(maker)
-    return sorted(found)
+    return sorted(needed)
 
 
 def that_enter(operations: Sequence[Operation]) -> set[Tensor]:
     """The tensors that depend on an input of the graph."""
-    found: set[Tensor] = set()
+    entering: set[Tensor] = set()
     for op in operations:
-        if op.name == "external" or not found.isdisjoint(op.inputs):
-            found.update(op.outputs)
-    return found
+        if op.name == "external" or not entering.isdisjoint(op.inputs):
+            entering.update(op.outputs)
+    return entering
 
 
 class Lifetimes:
@@ -210,9 +209,7 @@ class Lifetimes:
     # ---- Until when memory is worth keeping ----
 
     def ends(self, strategy: Strategy) -> dict[Tensor, int]:
-        """Until which operation each memory is kept, if there is room. What is dropped
-        before the turn and read after it is computed again then.
-        """
+        """Until which operation each memory is kept, if there is room."""
         ends = {memory: reads[-1] for memory, reads in self.reads.items()}
         segments = strategy.segments
         kept = self._checkpoints(segments) if segments else set[Tensor]()
@@ -226,9 +223,7 @@ class Lifetimes:
         return ends
 
     def _checkpoints(self, segments: int) -> set[Tensor]:
-        """The tensors alive at the narrowest places between segments of the same size,
-        of all that is computed before the turn.
-        """
+        """The tensors alive at the narrowest places between segments before the turn."""
         made, crossing, alive = list[int](), list[set[Tensor]](), set[Tensor]()
         for index in range(self.turn):
             new = {*self.made[index]} - self.lasting - alive
@@ -256,13 +251,10 @@ def _delayed_operand(operation: Operation, moving: set[Tensor]) -> Tensor | None
 
 
 class Schedule:
-    """The runs of the operations of a graph, such that no more than some bytes are alive
-    at a time, if that is possible; what enters and is returned does not count.
-
-    Attributes:
-        runs: the runs, in their order.
-        work: what they cost.
-        is_complete: whether these are all, or would have cost more than the most.
+    """The runs of the operations of a graph in their order, and what they cost: no more
+    than some bytes are alive at a time, if that is possible. What enters and is
+    returned does not count. It is not complete where it would have cost more than the
+    most.
     """
 
     def __init__(

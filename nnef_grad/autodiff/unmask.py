@@ -22,14 +22,9 @@ LIMIT = 8
 
 
 def unmask(graph: Graph, is_new: Callable[[Tensor], bool]) -> Graph:
-    """The graph without masks whose zeros have no effect, among what a derivative has
-    added to the forward graph.
-
-    Args:
-        graph: a graph.
-        is_new: whether a tensor is of the derivative.
-
-    Ensures: every output has the same elements.
+    """The graph, whose outputs have the same elements, without masks whose zeros have
+    no effect, among the tensors that are new: of a derivative, and not of the forward
+    graph.
     """
     selections = ((op.outputs, selection(op)) for op in graph.operations)
     masks = {out[0]: mask for out, mask in selections if mask and is_new(out[0])}
@@ -81,11 +76,11 @@ def _of_branch(
         return ()
     implied = [Selection(condition, index == 1)]
     for one in implied:
-        made = logic.get(one.condition)
-        if made is not None and made.name == "not":
-            implied.append(Selection(made.inputs[0], not one.holds))
-        elif made is not None and made.name == ("and" if one.holds else "or"):
-            implied += (Selection(tensor, one.holds) for tensor in made.inputs)
+        logical = logic.get(one.condition)
+        if logical is not None and logical.name == "not":
+            implied.append(Selection(logical.inputs[0], not one.holds))
+        elif logical is not None and logical.name == ("and" if one.holds else "or"):
+            implied += (Selection(tensor, one.holds) for tensor in logical.inputs)
         if len(implied) >= LIMIT:
             break
     return tuple(implied[:LIMIT])
