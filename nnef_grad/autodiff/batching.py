@@ -189,12 +189,10 @@ def gather(op: _Many) -> Sequence[Any]:
 
 def windows(op: _Many) -> Sequence[Any]:
     """The windows do not extend along the new axis."""
-    first = {
-        "size": 1, "padding": (0, 0), "stride": 1, "dilation": 1, "output_shape": op.count,
-    }  # fmt: skip
+    first: dict[str, Any] = {"padding": (0, 0), "output_shape": op.count}
     attributes = {
-        name: (own, *items)
-        for name, own in first.items()
+        name: (first.get(name, 1), *items)
+        for name in ("size", "padding", "stride", "dilation", "output_shape")
         if (items := op.attributes.get(name))
     }
     return op.again(*map(op.repeated, op.operation.operands), **attributes)

@@ -8,6 +8,7 @@ received from their other uses.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
@@ -26,7 +27,6 @@ from nnef_grad.autodiff.backward import (
 )
 from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.loops import linearized
-from nnef_grad.autodiff.naming import GradientNames
 from nnef_grad.autodiff.recompute import within
 from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.autodiff.shared_parts import CONCAT, of_shared_parts
@@ -134,6 +134,52 @@ def unbroadcast(emit: Emitter, gradient: Tensor, shape: Shape) -> list[Tensor]:
 
 def _add(emit: Emitter, inputs: Sequence[Tensor]) -> tuple[Tensor]:
     return (emit("add", *inputs),)
+
+
+class GradientNames:
+    """The names of gradients, decided once, when the backward graph is whole, by the roles
+    that tensors were given while it was emitted.
+
+    grad_x                  the gradient of x
+    grad_x_from_y           what x receives from its use in y, where it has several uses
+    grad_x_from_y_full      the same, before it is summed down to the shape of x
+    grad_x_sum              a sum of some of these
+    grad_x_unmasked         the gradient of x, before it is confined to its support
+
+    Attributes:
+        uses: how many uses give each tensor of the forward graph a gradient.
+    """
+
+    def __init__(self) -> None:
+        self._roles: dict[Tensor, tuple[Tensor, Operation | None, str]] = {}
+        self.uses = Counter[Tensor]()
+
+    def add(
+        self, step: Tensor, tensor: Tensor, use: Operation | None, suffix: str = ""
+    ) -> None:
+        """Gives a step to the gradient of a tensor, from a use or a sum, a role."""
+        self._roles.setdefault(step, (tensor, use, suffix))
+
+    def assign(
+        self,
+        emit: Emitter,
+        gradients: Mapping[Tensor, Tensor],
+        confined: Mapping[Tensor, Tensor],
+    ) -> None:
+        """Sets the hints of what has a role, given all gradients and what was confined."""
+        for step, (tensor, use, suffix) in self._roles.items():
+            name = f"grad_{emit.names[tensor]}"
+            if gradients.get(tensor) is not step:
+                if use is not None and self.uses[tensor] > 1:
+                    name = f"{name}_from_{emit.names[use.outputs[0]]}"
+                name += suffix
+            emit.set_hint(step, name)
+        for cotangent, inside in confined.items():
+            if cotangent in emit.hints:
+                hint = emit.hints[cotangent]
+                emit.set_hint(cotangent, f"{hint}_unmasked")
+                if inside not in self._roles:
+                    emit.set_hint(inside, hint)
 
 
 class _Sweep:

@@ -9,24 +9,29 @@ of its results; see ops/registry.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from nnef_grad.autodiff.apply_rules import apply_rule, shapes_by_rule
-from nnef_grad.autodiff.rule_files import SHAPE, SUFFIX, declared_operations
-from nnef_grad.base.errors import UsageError, suggestion
+from nnef_grad.base.errors import Problem, UsageError, suggestion
 from nnef_grad.emit.evaluation import instantiate_body
 from nnef_grad.emit.inline import Decompose
 from nnef_grad.graph.ir import Operation
 from nnef_grad.language import syntax
+from nnef_grad.language.check_definitions import check_fragments
 from nnef_grad.language.library import FragmentFile, Library, standard, with_fragments
+from nnef_grad.language.types import GENERIC, TensorType, Type, leaves
 from nnef_grad.ops import DECOMPOSITIONS, RULES, SHAPES
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import Function, ShapeFunction
 from nnef_grad.ops.traits import FLAT
+
+SUFFIX = "_vjp"
+SHAPE = "_shape"
+SUFFIXES = (SUFFIX, SHAPE)
 
 Rule = Callable[..., Sequence[Any]]
 Evaluation = Callable[..., Any]
@@ -216,3 +221,91 @@ def _enter(
         return function
 
     return enter
+
+
+# ---- Files of rules ----
+#
+# fragment mul_vjp( x, y, z, dz ) -> ( dx, dy )    the operands, the results, the gradients
+#                                                  of the results, the attributes
+# fragment gate_shape( x ) -> ( y )                the parameters of the operation
+
+
+def check_rules(fragments: Sequence[syntax.Fragment]) -> list[Problem]:
+    """The problems of the fragments of a file of rules."""
+    # Rules are not operations: documents cannot invoke them.
+    library = with_fragments(declared_operations(fragments).values())
+    return [*_naming_problems(fragments), *check_fragments(fragments, library)]
+
+
+def _naming_problems(fragments: Sequence[syntax.Fragment]) -> Iterator[Problem]:
+    operations = {**standard(), **declared_operations(fragments)}
+    for fragment in fragments:
+        name, (operation, suffix) = fragment.name, _split(fragment.name)
+        if not suffix and name in standard():
+            yield Problem(f"operation '{name}' is already defined", fragment.span)
+        elif operation in operations and suffix:
+            yield from signature_problems(fragment, operations[operation])
+        elif name not in operations:
+            what = f"'{operation}' is not a standard operation"
+            message = f"{what}: declare it here, without a body"
+            if not suffix:
+                advice = (
+                    f"name it after an operation, with {' or '.join(SUFFIXES)} after it"
+                )
+                message = f"'{name}' is not a rule: {advice}"
+            yield Problem(message, fragment.span)
+
+
+def _split(name: str) -> tuple[str, str]:
+    """The operation that a rule is for, and the suffix of the rule."""
+    suffix = next((s for s in SUFFIXES if name.endswith(s)), "")
+    return name.removesuffix(suffix), suffix
+
+
+def declared_operations(
+    fragments: Iterable[syntax.Fragment],
+) -> dict[str, syntax.Fragment]:
+    """The operations that a file of rules declares, by name."""
+    return {f.name: f for f in fragments if f.body is None and not _split(f.name)[1]}
+
+
+def signature_problems(
+    rule: syntax.Fragment, definition: syntax.Fragment
+) -> Iterator[Problem]:
+    """The parameters and results of a rule that do not follow the convention."""
+    is_shape = rule.name.endswith(SHAPE)
+    parameters = [p.name for p in definition.parameters]
+    expected = parameters if is_shape else expected_parameters(definition)
+    if [p.name for p in rule.parameters] != expected:
+        message = f"the parameters of '{rule.name}' must be ({', '.join(expected)})"
+        yield Problem(message, rule.span)
+    if is_shape and rule.results != definition.results:
+        message = f"'{rule.name}' must have the results of its operation"
+        yield Problem(message, rule.span)
+    operands = (p.name for p in definition.operands if _is_differentiable(p.type))
+    gradients = [f"d{name}" for name in operands]
+    for result in () if is_shape else rule.results:
+        if result.name not in gradients:
+            what = f"the gradient of an operand of '{definition.name}'"
+            message = f"'{result.name}' is not {what}: {', '.join(gradients)}"
+            yield Problem(message, result.span)
+    if rule.body is None:
+        yield Problem(f"'{rule.name}' has no body", rule.span)
+
+
+def expected_parameters(definition: syntax.Fragment) -> list[str]:
+    """The parameters of the rule of an operation, in order."""
+    return [
+        *(p.name for p in definition.operands),
+        *(r.name for r in definition.results),
+        *(f"d{r.name}" for r in definition.results if _is_differentiable(r.type)),
+        *(p.name for p in definition.attributes),
+    ]
+
+
+def _is_differentiable(type_: Type) -> bool:
+    """Whether values of the type can be scalar tensors."""
+    return any(
+        isinstance(leaf, TensorType) and leaf.dtype in ("scalar", GENERIC, None)
+        for leaf in leaves(type_)
+    )
