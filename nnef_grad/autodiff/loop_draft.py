@@ -136,8 +136,8 @@ class LoopDraft:
         """The same: the loop collects them, if they are made in its body."""
         stacked = self.stacked(tensor)
         tensor = self._replaced.get(tensor, tensor)
-        made = self.emit.producer(tensor)
-        if stacked is not None or made is None or made.name == "external":
+        producer = self.emit.producer(tensor)
+        if stacked is not None or producer is None or producer.name == "external":
             return stacked
         gathered = {part for part, _ in self._collected.values()}
         part, axis = tensor, min(self._way.axis, tensor.rank)
@@ -206,8 +206,8 @@ def _total(draft: LoopDraft, tensor: Tensor) -> Total | None:
     stack = draft.stacked(tensor)
     if stack is not None:
         return _summed(stack, tensor.shape, ())
-    made = draft.emit.made_by(tensor, *_PLANS)
-    return None if made is None else _PLANS[made.name](draft, made)
+    producer = draft.emit.made_by(tensor, *_PLANS)
+    return None if producer is None else _PLANS[producer.name](draft, producer)
 
 
 def _summed(stack: Stack, shape: Shape, axes: Iterable[int]) -> Total:

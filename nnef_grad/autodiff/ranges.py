@@ -76,10 +76,10 @@ class Ranges:
 
     def where(self, condition: Tensor, operand: Operand) -> Range:
         """The range of the elements of a tensor where a condition holds."""
-        whole, made = self.of(operand), self._made_by.get(condition)
-        if made is None or made.name != "gt" or made.operands[0] != operand:
+        whole, producer = self.of(operand), self._made_by.get(condition)
+        if producer is None or producer.name != "gt" or producer.operands[0] != operand:
             return whole
-        bound = self.of(made.operands[1])
+        bound = self.of(producer.operands[1])
         if not whole.is_finite or not bound.is_finite:
             return UNKNOWN
         return _max(whole, Range(bound.lower + POSITIVE))
@@ -97,14 +97,15 @@ class Ranges:
         """Finds the range of a tensor, after those of what it is computed from."""
         pending = [tensor]
         while pending:
-            made = self._made_by.get(pending[-1])
-            missing = [t for t in made.inputs if t not in self._ranges] if made else []
+            producer = self._made_by.get(pending[-1])
+            inputs = () if producer is None else producer.inputs
+            missing = [t for t in inputs if t not in self._ranges]
             if missing:
                 pending += missing
                 continue
             last = pending.pop()
-            results = (last,) if made is None else made.results
-            ranges = FINITE if made is None else self._of_results(made)
+            results = (last,) if producer is None else producer.results
+            ranges = FINITE if producer is None else self._of_results(producer)
             for index, result in enumerate(results):
                 own = ranges if isinstance(ranges, Range) else ranges[index]
                 for part in tensors((result,)):
@@ -156,8 +157,8 @@ class Ranges:
     ) -> Operation | None:
         """The producer of an operand, if it is one of the named operations."""
         x = None if operation is None else operation.operands[operand]
-        made = self._made_by.get(x) if isinstance(x, Tensor) else None
-        return made if made is not None and made.name in names else None
+        producer = self._made_by.get(x) if isinstance(x, Tensor) else None
+        return producer if producer is not None and producer.name in names else None
 
 
 # Assumptions about operands: the position of the operand, and its least value.

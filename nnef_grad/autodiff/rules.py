@@ -161,11 +161,11 @@ class Rules:
             for name in sorted(table.keys() - operations):
                 near = suggestion(name, sorted(operations))
                 advice = near or ": declare it in the rules or the document"
-                message = (
+                what = (
                     f"the rules have the {kind} of '{name}', which is not an operation"
                 )
-                places = "of the standard, of the rules or of the graph"
-                raise UsageError(f"{message} {places}{advice}")
+                where = "of the standard, of the rules or of the graph"
+                raise UsageError(f"{what} {where}{advice}")
 
     def derivation(self, operation: Operation) -> Derivation:
         """How an operation is differentiated."""

@@ -151,7 +151,7 @@ class Lifetimes:
     Attributes:
         operations, costs: the operations, and what each costs.
         makers: the operation that makes each tensor.
-        made, read: the memory of each operation.
+        written, read: the memory of each operation.
         moving: the tensors that depend on an input of the graph.
         delayed: the operand of each operation that is made to be there later, where it
             runs again, so that it runs then; None if there is none.
@@ -177,13 +177,13 @@ class Lifetimes:
         repeated = {t for op, operand in pairs if operand for t in op.outputs}
         self.repeatable = repeated & self.moving - self.lasting
         self.read = [self._all(op.inputs) for op in operations]
-        self.made = [self._all(op.outputs) for op in operations]
+        self.written = [self._all(op.outputs) for op in operations]
         results = self._all(results_of(graph))
         self.results = self.lasting.union(graph.outputs)
         uncounted = self.lasting.union(results)
         self.sizes = {
             memory: 0 if memory in uncounted else nominal(byte_size(memory))
-            for memory in chain(*self.made)
+            for memory in chain(*self.written)
         }
         self.reads = defaultdict[Tensor, list[int]](list)
         for index, read in enumerate((*self.read, results)):
@@ -215,23 +215,23 @@ class Lifetimes:
         kept = self._checkpoints(segments) if segments else set[Tensor]()
         # What is kept is not computed from anything again.
         for index in reversed(range(self.turn)) if strategy.keeps_sources else ():
-            made = [ends.get(m, -1) for m in self.made[index] if m not in kept]
+            later = [ends.get(m, -1) for m in self.written[index] if m not in kept]
             for memory in self.read[index]:
-                ends[memory] = max(ends[memory], *made, -1)
+                ends[memory] = max(ends[memory], *later, -1)
         for m in (self.repeatable - kept) & ends.keys() if segments else ():
             ends[m] = max((r for r in self.reads[m] if r < self.turn), default=-1)
         return ends
 
     def _checkpoints(self, segments: int) -> set[Tensor]:
         """The tensors alive at the narrowest places between segments before the turn."""
-        made, crossing, alive = list[int](), list[set[Tensor]](), set[Tensor]()
+        sizes, crossing, alive = list[int](), list[set[Tensor]](), set[Tensor]()
         for index in range(self.turn):
-            new = {*self.made[index]} - self.lasting - alive
-            made.append(sum(self.sizes[memory] for memory in new))
+            new = {*self.written[index]} - self.lasting - alive
+            sizes.append(sum(self.sizes[memory] for memory in new))
             next_reads = ((m, self.next_read(m, index)) for m in alive | new)
             alive = {m for m, r in next_reads if r is not None and r < self.turn}
             crossing.append(alive)
-        total, kept = [*accumulate(made)], set[Tensor]()
+        total, kept = [*accumulate(sizes)], set[Tensor]()
         for place in range(1, segments if total else 0):
             ends = (total[-1] * (place + half) / segments for half in (-0.5, 0.5))
             low, high = (bisect_left(total, end) for end in ends)
@@ -281,9 +281,8 @@ class Schedule:
         read, useful = set[int](), list[Run]()
         for run in reversed(self.runs):
             operation = self._memory.operations[run.operation]
-            if run.operation in read or not self._memory.results.isdisjoint(
-                operation.outputs
-            ):
+            is_result = not self._memory.results.isdisjoint(operation.outputs)
+            if is_result or run.operation in read:
                 useful.append(run)
                 read.discard(run.operation)
                 read.update(self._memory.makers[t] for t in operation.inputs)
@@ -308,8 +307,8 @@ class Schedule:
     def _run(self, operation: int, index: int) -> None:
         """Runs an operation for another one, or for itself."""
         op = self._memory.operations[operation]
-        made, read = self._memory.made[operation], self._memory.read[operation]
-        new = sum(self._memory.sizes[m] for m in made if m not in self._present)
+        written, read = self._memory.written[operation], self._memory.read[operation]
+        new = sum(self._memory.sizes[m] for m in written if m not in self._present)
         delay = self._memory.delayed[operation] if operation != index else None
         self._make_room(new + nominal(byte_size(delay)) if delay else new, index)
         self._alive += new
@@ -317,7 +316,7 @@ class Schedule:
             self._present.setdefault(self._memory.of(tensor), set()).add(tensor)
         self.runs.append(Run(operation, index))
         self._pins.subtract(read)
-        for memory in (*made, *read):
+        for memory in (*written, *read):
             if self._is_over(memory, index):
                 self._drop(memory)
 
