@@ -173,6 +173,7 @@ class Confinement(Tracker):
     def take(self, operation: Operation) -> None:
         """Takes an operation of the forward graph, whose results are what they are."""
         self.follow(operation)
+        # One that may differ from zero outside of its support has none.
         for tensor in operation.outputs if self._limits else ():
             if self._limits.pop(tensor, None) is not None:
                 del self._supports[tensor]

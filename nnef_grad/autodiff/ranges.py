@@ -95,6 +95,7 @@ class Ranges:
 
     def _find(self, tensor: Tensor) -> None:
         """Finds the range of a tensor, after those of what it is computed from."""
+        # That may be a long chain.
         pending = [tensor]
         while pending:
             producer = self._made_by.get(pending[-1])

@@ -218,6 +218,7 @@ class Lifetimes:
             later = [ends.get(m, -1) for m in self.written[index] if m not in kept]
             for memory in self.read[index]:
                 ends[memory] = max(ends[memory], *later, -1)
+        # What is dropped before the turn and read after it is computed again then.
         for m in (self.repeatable - kept) & ends.keys() if segments else ():
             ends[m] = max((r for r in self.reads[m] if r < self.turn), default=-1)
         return ends
