@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nnef_grad.autodiff.backward import Backward
-from nnef_grad.autodiff.rule_files import check_rules
-from nnef_grad.autodiff.rules import Rules
+from nnef_grad.autodiff.rules import Rules, check_rules
 from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import (
     InvalidGraphError,
