@@ -39,9 +39,8 @@ from nnef_grad.storage.data import (
     parts_of,
     undeclared,
 )
-from nnef_grad.storage.files import PathLike, read_source, write_texts
+from nnef_grad.storage.files import Part, PathLike, Text, read_source, write_texts
 from nnef_grad.storage.output import ModelFormat
-from nnef_grad.storage.parts import Part, Text
 from nnef_grad.storage.paths import Steps
 
 if TYPE_CHECKING:
@@ -193,7 +192,7 @@ def save(
     declared = declared_variables(graph)
     if everything and data is not None:
         declared += undeclared(declared, _first(data))
-    parts = _parts(path, _texts(graph), declared, data, partial)
+    parts = _parts(_texts(graph), declared, data, partial)
     output.write_stored(path, parts, overwrite=overwrite)
 
 
@@ -211,7 +210,7 @@ def save_source(
     output.refuse_text(path)
     info = None if quantization is None else quantization.text
     declared = declared_variables(from_source(source, quantization))
-    parts = _parts(path, (source.text, info), declared, data)
+    parts = _parts((source.text, info), declared, data)
     output.write_stored(path, parts, overwrite=overwrite)
 
 
@@ -237,7 +236,7 @@ def save_several(
     for folder, (graph, data) in models.items():
         declared = declared_variables(graph)
         declared += undeclared(declared, _first(data))
-        for steps, part in _parts(path, _texts(graph), declared, data).items():
+        for steps, part in _parts(_texts(graph), declared, data).items():
             place = (*filter(None, [folder]), *steps)
             if place in parts:
                 message = f"'{'/'.join(place)}' would be two files"
@@ -252,7 +251,6 @@ def _first(data: Data) -> Data:
 
 
 def _parts(
-    path: PathLike,
     texts: tuple[str, str | None],
     declared: list[Declared],
     data: Data | None,
@@ -265,7 +263,7 @@ def _parts(
     pairs = zip(names, texts, strict=True)
     parts: dict[Steps, Part] = {(n,): Text(text) for n, text in pairs if text}
     if data is not None:
-        parts |= parts_of(declared, data, Path(path).parent, partial)
+        parts |= parts_of(declared, data, partial)
     return parts
 
 

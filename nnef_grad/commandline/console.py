@@ -19,8 +19,7 @@ import click
 
 from nnef_grad.base.errors import NnefGradError, UsageError
 from nnef_grad.base.source import Source
-from nnef_grad.storage.files import text_of
-from nnef_grad.storage.signals import ENDING, set_handlers
+from nnef_grad.storage.files import ENDING, set_handlers, text_of
 
 PIPE = "-"
 USER_ERROR = 2

@@ -17,8 +17,7 @@ from threading import Lock
 from typing import BinaryIO, NoReturn
 
 from nnef_grad.base.errors import UsageError, brief
-from nnef_grad.storage.files import PIECE, Readable, copy
-from nnef_grad.storage.parts import Part
+from nnef_grad.storage.files import PIECE, Part, Readable, StoredPart
 from nnef_grad.storage.paths import DATA, MAX_FILES, Steps, member_steps
 
 BLOCK = tarfile.BLOCKSIZE
@@ -45,9 +44,8 @@ TOO_SHORT = "the archive ends too early"
 
 # Headers that extend those of the next member, or of all members.
 LONG_NAME, LONG_LINK = tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK
-OF_NEXT = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
-OF_ALL = (tarfile.XGLTYPE,)
-EXTENSIONS = (LONG_NAME, LONG_LINK, *OF_NEXT, *OF_ALL)
+OF_ALL = tarfile.XGLTYPE
+EXTENSIONS = (LONG_NAME, LONG_LINK, tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, OF_ALL)
 
 _REFUSED = {
     tarfile.LNKTYPE: "a link",
@@ -74,24 +72,19 @@ class Unpacked:
 
     def __init__(self, name: str, file: BinaryIO) -> None:
         self.name = name
-        self._stream = _decompress(file)
+        file.seek(0)
+        is_compressed = file.read(len(GZIP)) == GZIP
+        file.seek(0)
+        self._stream = gzip.GzipFile(fileobj=file) if is_compressed else file
         # Seeking and reading must be atomic where threads share an archive.
         self._lock = Lock()
 
     def read(self, start: int, size: int) -> bytes:
         """Up to `size` bytes; fewer at the end of the archive."""
-        with self._lock, self._reading():
-            self._stream.seek(start)
-            return self._stream.read(size)
-
-    def fail(self, what: str) -> NoReturn:
-        """Raises an error about the archive."""
-        raise UsageError(brief(f"cannot read '{self.name}': {what}"))
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
         try:
-            yield
+            with self._lock:
+                self._stream.seek(start)
+                return self._stream.read(size)
         except EOFError:
             self.fail(TOO_SHORT)
         except (gzip.BadGzipFile, zlib.error) as error:
@@ -99,15 +92,12 @@ class Unpacked:
         except OSError as error:
             self.fail(error.strerror or str(error))
 
-
-def _decompress(file: BinaryIO) -> BinaryIO:
-    file.seek(0)
-    is_compressed = file.read(len(GZIP)) == GZIP
-    file.seek(0)
-    return gzip.GzipFile(fileobj=file) if is_compressed else file  # type: ignore[return-value]
+    def fail(self, what: str) -> NoReturn:
+        """Raises an error about the archive."""
+        raise UsageError(brief(f"cannot read '{self.name}': {what}"))
 
 
-class Member(Part):
+class Member(StoredPart):
     """A file in an archive: `size` bytes from `start`. Its beginning is kept when it is
     read for the first time.
     """
@@ -256,7 +246,7 @@ def _extension(
     if header.type == LONG_LINK:
         return {}
     records = dict(_records(archive, data))
-    if header.type not in OF_ALL:
+    if header.type != OF_ALL:
         return records
     if {"path", "size"} & records.keys():
         archive.fail("a header gives all members the same name or size")
@@ -298,19 +288,22 @@ def compressed(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
         yield stream  # type: ignore[misc]
 
 
-def write_member(target: BinaryIO, steps: Steps, source: Readable, size: int) -> None:
-    """Writes a member with `size` bytes of a source.
+def write_member(target: BinaryIO, steps: Steps, part: Part) -> None:
+    """Writes a member with the bytes of a part.
 
     Raises:
-        UsageError: there are fewer.
+        UsageError: there are not as many as it says.
         OSError: it cannot be written.
     """
     header = tarfile.TarInfo("/".join(steps))
-    header.size = size
+    header.size = part.size
     header.mode = 0o644
     target.write(header.tobuf(tarfile.PAX_FORMAT))
-    copy(source, target, size)
-    target.write(bytes(-size % BLOCK))
+    start = target.tell()
+    part.write(target)
+    if target.tell() - start != part.size:
+        raise UsageError(f"'{header.name}' has changed while it was being written")
+    target.write(bytes(-part.size % BLOCK))
 
 
 def write_end(target: BinaryIO) -> None:

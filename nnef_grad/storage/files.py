@@ -1,4 +1,4 @@
-"""Reading texts, and atomic writing: output appears whole or not at all.
+"""Reading texts, the parts of models, and atomic writing: output appears whole or not at all.
 
 A draft is written beside its destination, in or as a folder whose name ends in
 `UNFINISHED`, and renamed when it is complete. Its process holds a lock on the folder:
@@ -11,19 +11,21 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from glob import escape
 from pathlib import Path
-from typing import BinaryIO, Protocol, Union
+from typing import Any, BinaryIO, Protocol, Union
 
 from nnef_grad.base.errors import NnefSyntaxError, UsageError
 from nnef_grad.base.source import Source, Span
-from nnef_grad.storage.signals import signals_delayed
 
 if sys.platform != "win32":
     import fcntl
@@ -69,6 +71,20 @@ def copy(source: Readable, target: BinaryIO, size: int) -> None:
         size -= len(piece)
 
 
+@contextmanager
+def _translate_errors(verb: str, path: PathLike) -> Iterator[None]:
+    """Turns operating system errors into errors about a file."""
+    try:
+        yield
+    except OSError as error:
+        name = os.fspath(path)
+        raise UsageError(f"cannot {verb} '{name}': {error.strerror or error}") from None
+
+
+reading = partial(_translate_errors, "read")
+writing = partial(_translate_errors, "write")
+
+
 def read_source(path: PathLike) -> Source:
     """The text of a file.
 
@@ -84,20 +100,6 @@ def read_source(path: PathLike) -> Source:
             return text_of(file, name)
 
 
-@contextmanager
-def _translate_errors(verb: str, path: PathLike) -> Iterator[None]:
-    """Turns operating system errors into errors about a file."""
-    try:
-        yield
-    except OSError as error:
-        name = os.fspath(path)
-        raise UsageError(f"cannot {verb} '{name}': {error.strerror or error}") from None
-
-
-reading = partial(_translate_errors, "read")
-writing = partial(_translate_errors, "write")
-
-
 def text_of(file: Readable, name: str, before: bytes = b"") -> Source:
     """The rest of the text in an open file, after the bytes already read.
 
@@ -110,15 +112,6 @@ def text_of(file: Readable, name: str, before: bytes = b"") -> Source:
         if len(data) > MAX_TEXT:
             message = f"'{name}' is too long for a text: more than {MAX_TEXT} bytes"
             raise UsageError(message)
-    return decode(bytes(data), name)
-
-
-def decode(data: bytes, name: str) -> Source:
-    """The text in the bytes of a file.
-
-    Raises:
-        NnefSyntaxError: the bytes are not a text in UTF-8.
-    """
     try:
         return Source(name, data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -127,6 +120,60 @@ def decode(data: bytes, name: str) -> Source:
         span = Span(source, len(valid), len(valid) + 1)
         message = "this is not NNEF text: it is not UTF-8"
         raise NnefSyntaxError(message, span) from None
+
+
+# ---- Parts of models ----
+
+
+class Part(ABC):
+    """What is, or becomes, a file of a model.
+
+    Attributes:
+        size: the number of its bytes.
+        order: its position in its container: reading in this order is fastest.
+    """
+
+    size: int
+    order = 0
+
+    @abstractmethod
+    def write(self, target: BinaryIO) -> None:
+        """Writes its bytes."""
+
+    def place(self, path: Path) -> None:
+        """Writes it to a new file, or shares the one that it is."""
+        with path.open("xb") as target:
+            self.write(target)
+
+
+class Text(Part):
+    """A text to be written to a file."""
+
+    def __init__(self, text: str) -> None:
+        self._bytes = text.encode()
+        self.size = len(self._bytes)
+
+    def write(self, target: BinaryIO) -> None:
+        target.write(self._bytes)
+
+
+class StoredPart(Part):
+    """A file of a container, opened on demand; `name` is its name in error messages."""
+
+    name: str
+
+    @abstractmethod
+    def open(self) -> AbstractContextManager[Readable]:
+        """Its bytes, from the beginning."""
+
+    def beginning(self, size: int) -> bytes:
+        """Its first bytes, or all if it has fewer."""
+        with self.open() as file:
+            return bytes(file.read(size))
+
+    def write(self, target: BinaryIO) -> None:
+        with self.open() as source:
+            copy(source, target, self.size)
 
 
 # ---- Writing ----
@@ -258,14 +305,9 @@ def _replace_folder(draft: Path, path: Path, refuse: Callable[[Path], None]) -> 
 
 
 def _set_permissions(draft: Path, path: Path, usual: int) -> None:
-    exists = path.exists()
-    draft.chmod(path.stat().st_mode & 0o777 if exists else usual & ~_umask())
-
-
-def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
-    return mask
+    draft.chmod(path.stat().st_mode & 0o777 if path.exists() else usual & ~mask)
 
 
 @contextmanager
@@ -323,3 +365,50 @@ def remove(draft: Path) -> None:
         shutil.rmtree(draft, ignore_errors=True)
     with suppress(OSError):
         draft.unlink()
+
+
+# ---- Ctrl-C and termination ----
+
+ENDING = (signal.SIGINT, signal.SIGTERM)
+Handlers = Mapping[signal.Signals, Any]
+
+
+def set_handlers(handlers: Handlers) -> Handlers:
+    """Sets handlers of signals, and returns those before. Nothing is set where Python
+    cannot: outside of the main thread, and in place of a handler that is not Python's.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {
+        number: signal.signal(number, handler)
+        for number, handler in handlers.items()
+        if signal.getsignal(number) is not None
+    }
+
+
+@contextmanager
+def signals_delayed() -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Delays what ends the process, but for where it is released: it could come when a
+    folder is there and not yet in a variable, or half removed.
+    """
+    arrived: list[int] = []
+
+    def release() -> None:
+        set_handlers(usual)
+        while arrived:
+            signal.raise_signal(arrived.pop())
+
+    @contextmanager
+    def released() -> Iterator[None]:
+        release()
+        try:
+            yield
+        finally:
+            set_handlers(delaying)
+
+    delaying = dict.fromkeys(ENDING, lambda number, _: arrived.append(number))
+    usual = set_handlers(delaying)
+    try:
+        yield released
+    finally:
+        release()

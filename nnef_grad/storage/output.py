@@ -12,9 +12,14 @@ from nnef_grad.base.errors import UsageError
 from nnef_grad.storage import files
 from nnef_grad.storage.archives import compressed, write_end, write_member
 from nnef_grad.storage.containers import APPLY, GRAPH, QUANTIZATION, quantization_path
-from nnef_grad.storage.files import PathLike, exclusive, refuse_existing, writing
-from nnef_grad.storage.parts import Part
-from nnef_grad.storage.paths import DATA, Steps, files_inside, names_inside
+from nnef_grad.storage.files import (
+    Part,
+    PathLike,
+    exclusive,
+    refuse_existing,
+    writing,
+)
+from nnef_grad.storage.paths import DATA, Steps, entries_inside, files_inside
 
 
 class ModelFormat(Enum):
@@ -140,8 +145,7 @@ def _write_archive(
         compressed(file, place.name) as target,
     ):
         for steps, part in parts.items():
-            with part.open() as source:
-                write_member(target, steps, source, part.size)
+            write_member(target, steps, part)
         write_end(target)
 
 
@@ -162,7 +166,7 @@ def _refuse_folder(folder: Path, overwrite: bool) -> None:
     if _real(folder) in (here, *here.parents):
         message = f"'{folder}' is the current folder, which cannot be replaced"
         raise UsageError(f"{message}: name a new one")
-    if not names_inside(folder):
+    if not entries_inside(folder):
         return
     if not overwrite:
         raise UsageError(f"'{folder}' exists already", remedy="overwrite")

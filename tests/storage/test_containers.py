@@ -41,7 +41,7 @@ from support.stored_models import (
 )
 
 import nnef_grad
-from nnef_grad.storage import parts, paths
+from nnef_grad.storage import paths
 from nnef_grad.storage.files import (
     UNFINISHED,
     unfinished_file,
@@ -787,7 +787,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_data_are_streamed(
     model: str, out: str, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "link_inside", lambda *arguments: False)
+    monkeypatch.setattr(paths.FileInFolder, "_link", lambda *arguments: False)
     graph = nnef_grad.load(large / model)
     with measured() as peak:
         nnef_grad.save(graph, tmp_path / out, data=nnef_grad.load_data(large / model))
