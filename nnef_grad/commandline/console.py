@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import wraps
 from types import FrameType
@@ -17,7 +17,7 @@ from typing import IO, Any, NoReturn
 
 import click
 
-from nnef_grad.base.errors import NnefGradError, UsageError
+from nnef_grad.base.errors import NnefGradError, Problem, UsageError
 from nnef_grad.base.source import Source
 from nnef_grad.storage.files import ENDING, set_handlers, text_of
 
@@ -96,40 +96,65 @@ def _discard(stream: IO[str]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+# The option that would help against a problem, by its remedy, and how.
+_ADVICE = {
+    "lenient": ("lenient", ", or read it with --lenient"),
+    "overwrite": ("force", ": use --force to replace it"),
+    "symbol": ("symbol", ": give it one with --symbol, or by --batch or --input-shape"),
+    "unroll": ("unroll", ": read it with --unroll N, for so many steps"),
+    "smaller": (
+        "check_memory",
+        ": try a smaller --batch or --input-shape, or allow it by --check-memory",
+    ),
+}
+
+
+def _with_advice(problem: Problem, options: Mapping[str, Any]) -> Problem:
+    """The problem, with the option that would help, if the command has it."""
+    option, advice = _ADVICE.get(problem.remedy or "", ("", ""))
+    if option not in options:
+        return problem
+    return problem._replace(message=f"{problem.message}{advice}")
+
+
+def _message(error: NnefGradError, options: Mapping[str, Any]) -> str:
+    """The message of a mistake, in the format of messages that the options say."""
+    error.problems = tuple(_with_advice(p, options) for p in error.problems)
+    if options.get("format") == "json":
+        return as_json(errors=[p.as_data() for p in error.problems])
+    return str(error)
+
+
 Command = Callable[..., None]
 
 
-def command_line(render: Callable[..., str]) -> Callable[[Command], Command]:
-    """Makes a command turn exceptions into messages and exit codes, for the user's
-    mistakes and for bugs. `render` makes the message of a mistake, from the error and
-    the options of the command.
+def command_line(command: Command) -> Command:
+    """The command, which turns exceptions into messages and exit codes, for the user's
+    mistakes and for bugs.
     """
 
-    def decorate(command: Command) -> Command:
-        @wraps(command)
-        def run(*arguments: Any, **options: Any) -> None:
-            try:
-                with _clean_up_on_signals():
-                    command(*arguments, **options)
-            except NnefGradError as error:
-                _fail(render(error, **options), USER_ERROR)
-            except MemoryError:
-                _fail("error: there is not enough memory", USER_ERROR)
-            except BrokenPipeError:
-                sys.exit(INTERNAL_ERROR)
-            except (click.ClickException, click.Abort, click.exceptions.Exit):
+    @wraps(command)
+    def run(**options: Any) -> None:
+        try:
+            with _clean_up_on_signals():
+                command(**options)
+        except NnefGradError as error:
+            _fail(_message(error, options), USER_ERROR)
+        except MemoryError:
+            _fail("error: there is not enough memory", USER_ERROR)
+        except BrokenPipeError:
+            sys.exit(INTERNAL_ERROR)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except Exception as error:
+            if os.environ.get("NNEF_GRAD_TRACEBACK"):
                 raise
-            except Exception as error:
-                if os.environ.get("NNEF_GRAD_TRACEBACK"):
-                    raise
-                what = f"{type(error).__name__}: {error}"
-                advice = "set NNEF_GRAD_TRACEBACK=1 to see where"
-                message = f"error: this is a bug in nnef-grad ({what}); {advice}"
-                _fail(message, INTERNAL_ERROR)
+            what = f"{type(error).__name__}: {error}"
+            advice = "set NNEF_GRAD_TRACEBACK=1 to see where"
+            message = f"error: this is a bug in nnef-grad ({what}); {advice}"
+            _fail(message, INTERNAL_ERROR)
 
-        return run
-
-    return decorate
+    return run
 
 
 def _fail(message: str, code: int) -> NoReturn:

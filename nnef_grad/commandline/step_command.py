@@ -13,13 +13,10 @@ from nnef_grad.commandline.checking import Checking
 from nnef_grad.commandline.command import (
     is_text,
     memory_limit,
-    print_messages,
     refuse,
     refuse_target,
-    render,
 )
-from nnef_grad.commandline.opening import Reading, split, taken
-from nnef_grad.commandline.progress import Progress
+from nnef_grad.commandline.opening import Reading, expecting, split, taken
 from nnef_grad.emit.rule_results import counted
 from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.language.types import SCALAR
@@ -30,27 +27,22 @@ from nnef_grad.training.forms import Form, Step, save_step
 _OF_OUTPUT = re.compile(r"(?P<output>[A-Za-z_]\w*)=(?P<loss>[^=].*)", re.DOTALL)
 
 
-@console.command_line(render)
+@console.command_line
 def make_step(
-    model: str,
-    out: str,
-    state: Form | None,
-    target: str,
-    force: bool,
-    format: str,
-    quiet: bool,
-    **options: Any,
+    model: str, out: str, state: Form | None, target: str, **options: Any
 ) -> None:
     """Compiles a model to a step, as the options say; see `nnef-grad-step --help`."""
-    refuse(out, model, force)
     reading, checking = taken(Reading, options), taken(Checking, options)
-    checking.refuse((model, out), force)
-    as_json = format == "json"
-    progress = Progress(shown=not quiet and not as_json)
+    force, progress = checking.force, checking.progress
+    refuse(out, model, force)
+    checking.refuse((model, out))
     with progress.stage("reading"):
         opened = reading.open(model, target)
     graph = opened.graph
-    target, state = _for_output(out, target, state)
+    if is_onnx(out):
+        # The target and the form of the state follow from it.
+        refuse_target(out, target)
+        target, state = "onnx", state or "inputs"
     with progress.stage("differentiating"):
         step = nnef_grad.training_step(
             opened.torch or graph,
@@ -60,19 +52,15 @@ def make_step(
             rules=opened.rules,
             **_settings(**options),
         )
-    checking.print_costs(_graphs(graph, step), as_json=as_json)
-    with checking.examined(
-        opened,
-        step.objective,
-        step.backward,
-        progress,
-        as_json=as_json,
-        force=force,
-        shown=step.shown,
-    ):
+    parts = {"step": step.graph}
+    if step.apply is not None:
+        parts["apply"] = step.apply.graph
+    checking.print_costs({"forward": graph, **parts})
+    objective, backward = step.objective, step.backward
+    with checking.examined(opened, objective, backward, shown=step.shown):
         _write(step, out, force, opened.in_file)
     warnings = [*graph.warnings, *map(Problem, step.warnings)]
-    print_messages(warnings, "" if quiet else _summary(graph, step), format)
+    checking.tell(warnings, _summary(graph, step))
 
 
 def _settings(
@@ -104,14 +92,6 @@ def _settings(
     }
 
 
-def _graphs(graph: nnef_grad.Graph, step: Step) -> dict[str, nnef_grad.Graph]:
-    """The model and its step, by what they are."""
-    parts = {"step": step.graph}
-    if step.apply is not None:
-        parts["apply"] = step.apply.graph
-    return {"forward": graph, **parts}
-
-
 def _write(step: Step, path: str, force: bool, in_file: InFile | None) -> None:
     if path != console.PIPE:
         save_step(step, path, overwrite=force, in_file=in_file)
@@ -120,14 +100,6 @@ def _write(step: Step, path: str, force: bool, in_file: InFile | None) -> None:
         message = "a step that accumulates gradients is two documents"
         raise UsageError(f"{message}: write a folder or an archive")
     console.print_result(nnef_grad.dumps(step.graph))
-
-
-def _for_output(path: str, target: str, state: Form | None) -> tuple[str, Form | None]:
-    """The target and the form of the state: those of an ONNX file follow from it."""
-    if not is_onnx(path):
-        return target, state
-    refuse_target(path, target)
-    return "onnx", state or "inputs"
 
 
 def _losses(losses: Sequence[str], output: str | None) -> str | dict[str, str]:
@@ -145,42 +117,32 @@ def _losses(losses: Sequence[str], output: str | None) -> str | dict[str, str]:
 
 
 def _group(text: str) -> tuple[str, str]:
-    pattern, colon, settings = text.partition(":")
-    if not colon:
-        raise UsageError(f"--group expects PATTERN:SETTINGS and got '{text}'")
-    return pattern, settings
+    with expecting("--group", "PATTERN:SETTINGS", text):
+        pattern, settings = text.split(":", 1)
+        return pattern, settings
 
 
 def _adapter(text: str) -> tuple[str, dict[str, float]]:
     pattern, _, settings = text.rpartition(":")
-    try:
+    with expecting("--adapters", "PATTERN:rank=N[,alpha=X]", text):
         pairs = (setting.split("=") for setting in settings.split(","))
         return pattern, {name.strip(): float(value) for name, value in pairs}
-    except ValueError:
-        message = f"--adapters expects PATTERN:rank=N[,alpha=X] and got '{text}'"
-        raise UsageError(message) from None
 
 
 def _padding(text: str) -> tuple[str, int]:
     table, _, row = text.rpartition("=")
-    try:
+    with expecting("--padding-row", "TABLE=ROW", text):
         return table, int(row)
-    except ValueError:
-        message = f"--padding-row expects TABLE=ROW and got '{text}'"
-        raise UsageError(message) from None
 
 
 def _penalties(values: Sequence[str]) -> float | dict[str, float]:
     """The factor of all matrices, or those of patterns."""
     pairs = [value.rpartition("=")[::2] for value in values]
-    try:
-        found = {pattern: float(factor) for pattern, factor in pairs}
-    except ValueError:
-        message = f"--l2 expects X or PATTERN=X and got '{', '.join(values)}'"
-        raise UsageError(message) from None
-    if "" in found and len(found) > 1:
+    with expecting("--l2", "X or PATTERN=X", ", ".join(values)):
+        factors = {pattern: float(factor) for pattern, factor in pairs}
+    if "" in factors and len(factors) > 1:
         raise UsageError("--l2 expects one X, or PATTERN=X for several patterns")
-    return found.get("", 0.0) if "" in found else found
+    return factors.get("", 0.0) if "" in factors else factors
 
 
 def _summary(graph: nnef_grad.Graph, step: Step) -> str:

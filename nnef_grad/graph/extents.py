@@ -135,6 +135,9 @@ class Extent:
 
     # ---- Comparisons ----
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Extent) and self.terms == other.terms
+
     def __hash__(self) -> int:
         return hash(frozenset(self.terms.items()))
 
