@@ -49,22 +49,18 @@ def print_result(text: str) -> None:
     """
     if sys.stdout is None:
         raise UsageError("cannot write to stdout: it is closed")
+    left = memoryview(text.encode())
     try:
-        _write(sys.stdout.buffer, text.encode())
+        # An unbuffered stream may take a part at a time.
+        while left:
+            left = left[sys.stdout.buffer.write(left) or 0 :]
+        sys.stdout.buffer.flush()
     except OSError as error:
         _discard(sys.stdout)
         if isinstance(error, BrokenPipeError):
             raise
         message = f"cannot write to stdout: {error.strerror or error}"
         raise UsageError(message) from None
-
-
-def _write(stream: IO[bytes], data: bytes) -> None:
-    """Writes all of the data: an unbuffered stream may take a part at a time."""
-    left = memoryview(data)
-    while left:
-        left = left[stream.write(left) or 0 :]
-    stream.flush()
 
 
 def as_json(**data: Any) -> str:
