@@ -6,17 +6,15 @@ from __future__ import annotations
 
 import os
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from inspect import signature
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import nnef_grad
-from nnef_grad.autodiff.backward import Wrt
 from nnef_grad.base.errors import Problem, UsageError
 from nnef_grad.commandline import console
 from nnef_grad.commandline.checking import Checking
@@ -96,33 +94,30 @@ class Deriving:
 
     def backward(self, opened: Opened) -> nnef_grad.Backward:
         """The derivative of a model."""
-        chosen: dict[str, Any] = {}
+        settings: dict[str, Any] = {
+            "outputs": opened.named(split(self.outputs)) or None,
+            "stop": opened.named(split(self.stop)),
+            "rules": opened.rules,
+        }
         if self.wrt:
-            chosen = {"wrt": _wrt(opened.named(split(self.wrt)))}
+            # The name of a group cannot be in a list.
+            names = opened.named(split(self.wrt))
+            settings["wrt"] = names[0] if len(names) == 1 else names
         elif self.derivative is None:
-            chosen = {"wrt": opened.wrt}
-        return self._call(
-            opened.graph,
-            outputs=opened.named(split(self.outputs)) or None,
-            stop=opened.named(split(self.stop)),
-            rules=opened.rules,
-            **chosen,
-        )
-
-    @property
-    def _call(self) -> Callable[..., nnef_grad.Backward]:
-        """The call that computes the derivative, with its own settings."""
-        settings: Any = {"with_outputs": True} if self.with_outputs else {}
+            settings["wrt"] = opened.wrt
+        if self.with_outputs:
+            settings["with_outputs"] = True
         if self.derivative is None:
             settings["seed"] = self.seed
-            return partial(nnef_grad.differentiate, **settings)
+            return nnef_grad.differentiate(opened.graph, **settings)
         if self.seed != "input":
             raise UsageError(f"--{self.derivative} takes no seed: leave out --seed")
-        function = getattr(nnef_grad, self.derivative.replace("-", "_"))
-        if settings and "with_outputs" not in signature(function).parameters:
+        function: Any = getattr(nnef_grad, self.derivative.replace("-", "_"))
+        if self.with_outputs and "with_outputs" not in signature(function).parameters:
             message = f"--{self.derivative} returns no other outputs"
             raise UsageError(f"{message}: leave out --with-outputs")
-        return partial(function, **settings)
+        backward: nnef_grad.Backward = function(opened.graph, **settings)
+        return backward
 
 
 def refuse_target(out: str, target: str) -> None:
@@ -267,8 +262,3 @@ def _warnings(
         message = "the model has no data for its variables, so OUT has none either"
         found.append(Problem(message))
     return found
-
-
-def _wrt(names: list[str]) -> Wrt:
-    """The name of a group, or a list of tensors; a group cannot be in the list."""
-    return names[0] if len(names) == 1 else names

@@ -13,7 +13,7 @@ from nnef_grad.commandline import console
 from nnef_grad.emit.loops import LONGEST, SHORT
 from nnef_grad.graph.extents import symbols_of
 from nnef_grad.graph.symbols import with_numbers
-from nnef_grad.model import declared_variables, from_container, from_source
+from nnef_grad.model import Options, declared_variables, from_container, from_source
 from nnef_grad.storage.containers import open_container
 from nnef_grad.storage.data import arrays_of
 from nnef_grad.storage.output import is_onnx
@@ -107,20 +107,20 @@ class Reading:
             return Opened(read.graph, own, read.data, in_file=read.in_file)
         # Where there are loops, those of long ones take longer to load as their steps.
         usual = SHORT if target == "tract" else LONGEST
-        options: dict[str, Any] = {
-            "rules": own,
-            "input_shapes": shapes,
-            "batch": self.batch,
-            "symbols": numbers,
-            "unroll": usual if self.unroll is None else self.unroll,
-            "expand": [*split(self.expand), *["gelu"] * (self.gelu == "sigmoid")],
-            "lenient": self.lenient,
-            "dialect": self.dialect,
-        }
+        options = Options(
+            shapes,
+            self.batch,
+            [*split(self.expand), *["gelu"] * (self.gelu == "sigmoid")],
+            own,
+            self.lenient,
+            self.dialect,
+            numbers,
+            usual if self.unroll is None else self.unroll,
+        )
         if model == console.PIPE:
-            return Opened(from_source(console.read_stdin(), **options), own)
+            return Opened(from_source(console.read_stdin(), options=options), own)
         container = open_container(model)
-        graph = from_container(container, **options)
+        graph = from_container(container, options)
         return Opened(graph, own, nnef_grad.VariableData(container).of(graph))
 
     def _program(
