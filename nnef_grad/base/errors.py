@@ -176,9 +176,6 @@ class located:  # noqa: N801
 def bounded_nesting(span: Span) -> Iterator[None]:
     """Refuses a text nested too deeply for Python's recursion limit. The limit leaves
     hundreds of levels, and ordinary texts do not pay for deep ones.
-
-    Raises:
-        InvalidGraphError: it is nested too deeply.
     """
     try:
         yield

@@ -27,11 +27,7 @@ INTERNAL_ERROR = 1
 
 
 def read_stdin() -> Source:
-    """The text on stdin.
-
-    Raises:
-        NnefGradError: it is closed, cannot be read, or is not text.
-    """
+    """The text on stdin."""
     if sys.stdin is None:
         raise UsageError("cannot read stdin: it is closed")
     try:

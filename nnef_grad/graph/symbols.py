@@ -132,9 +132,6 @@ class _Substitution:
 def numbers_of(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
     """The numbers that symbols have where inputs have these shapes, by name. An extent
     that is a symbol says what it is; what follows from others is not solved for.
-
-    Raises:
-        UsageError: a symbol would have two numbers.
     """
     found: dict[str, int] = {}
     for name, tensor in zip(graph.input_names, graph.inputs, strict=True):

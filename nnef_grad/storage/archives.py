@@ -143,11 +143,7 @@ class _Opened:
 
 
 def members(archive: Unpacked) -> Iterator[Member]:
-    """The files in an archive, in order. Iterating to the end reads the whole archive.
-
-    Raises:
-        UsageError: it is damaged, too large, or contains files that no model has.
-    """
+    """The files in an archive, in order. Iterating to the end reads the whole archive."""
     seen: set[Steps] = set()
     other = 0
     for count, member in enumerate(_entries(archive)):
@@ -289,12 +285,7 @@ def compressed(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
 
 
 def write_member(target: BinaryIO, steps: Steps, part: Part) -> None:
-    """Writes a member with the bytes of a part.
-
-    Raises:
-        UsageError: there are not as many as it says.
-        OSError: it cannot be written.
-    """
+    """Writes a member with the bytes of a part."""
     header = tarfile.TarInfo("/".join(steps))
     header.size = part.size
     header.mode = 0o644

@@ -185,11 +185,7 @@ _FOREIGN = {
 
 
 def open_container(path: PathLike) -> Container:
-    """The container at a path, detected from its content, not from its name.
-
-    Raises:
-        NnefGradError: it cannot be read, or is not a model.
-    """
+    """The container at a path, detected from its content, not from its name."""
     name = os.fspath(path)
     with reading(path), ExitStack() as stack:
         if Path(path).is_dir():
@@ -210,11 +206,7 @@ def open_container(path: PathLike) -> Container:
 
 
 def quantization_path(path: PathLike) -> Path:
-    """The path of the quantization info of a graph that is stored as a text.
-
-    Raises:
-        UsageError: the path of the graph ends in .quant itself.
-    """
+    """The path of the quantization info of a graph that is stored as a text."""
     beside = Path(path).with_suffix(".quant")
     if beside == Path(path):
         raise UsageError(f"'{path}' is the name of a file of quantization info")

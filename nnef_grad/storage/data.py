@@ -138,11 +138,7 @@ class VariableData(Mapping[str, "Array"]):
         return self._container.find(data_steps(label))
 
     def fitting(self, variable: Declared) -> StoredPart | None:
-        """The same, checked to fit a variable.
-
-        Raises:
-            UsageError: it does not fit, or is not a tensor.
-        """
+        """The same, checked to fit a variable."""
         part = self.find(variable.label)
         if part is not None:
             variable.check(read_header(part), f"has data in '{part.name}'")
@@ -239,9 +235,6 @@ def parts_of(
         data: an array for each label; other labels are ignored. The mappings of a
             ChainMap are searched one by one, so that stored data are shared.
         partial: whether variables may have no data.
-
-    Raises:
-        UsageError: data are missing or do not fit; the error lists all problems.
     """
     parts = _find_all(declared, _lookup(data), partial)
     placed = [(data_steps(variable.label), part) for variable, part in parts]
@@ -251,10 +244,6 @@ def parts_of(
 def arrays_of(declared: Iterable[Declared], data: VariableData) -> dict[str, Array]:
     """The arrays of the variables that have data, by label. Codes of which it is not known
     what they mean are skipped.
-
-    Raises:
-        UsageError: one does not fit its variable, or is not a tensor; the error lists
-            all problems.
     """
     parts = _find_all(declared, data.fitting, partial=True)
     meanings = data.meanings

@@ -58,11 +58,7 @@ class Readable(Protocol):
 
 
 def copy(source: Readable, target: BinaryIO, size: int) -> None:
-    """Copies `size` bytes, a piece at a time.
-
-    Raises:
-        UsageError: there are fewer.
-    """
+    """Copies `size` bytes, a piece at a time."""
     while size > 0:
         piece = source.read(min(size, PIECE))
         if not piece:
@@ -86,11 +82,7 @@ writing = partial(_translate_errors, "write")
 
 
 def read_source(path: PathLike) -> Source:
-    """The text of a file.
-
-    Raises:
-        NnefGradError: the file cannot be read, or is not text.
-    """
+    """The text of a file."""
     name = os.fspath(path)
     with reading(path):
         if Path(path).is_dir():
@@ -101,11 +93,7 @@ def read_source(path: PathLike) -> Source:
 
 
 def text_of(file: Readable, name: str, before: bytes = b"") -> Source:
-    """The rest of the text in an open file, after the bytes already read.
-
-    Raises:
-        NnefGradError: it is too long, or is not text.
-    """
+    """The rest of the text in an open file, after the bytes already read."""
     data = bytearray(before)
     while piece := file.read(PIECE):
         data += piece
@@ -180,11 +168,7 @@ class StoredPart(Part):
 
 
 def write_texts(texts: Mapping[Path, str], *, overwrite: bool) -> None:
-    """Writes text files atomically: all are complete before the first one appears.
-
-    Raises:
-        UsageError: one exists and must not be replaced, or cannot be written.
-    """
+    """Writes text files atomically: all are complete before the first one appears."""
     with new_files(*texts, overwrite=overwrite) as drafts:
         for path, text in texts.items():
             with writing(path):
@@ -195,9 +179,6 @@ def write_texts(texts: Mapping[Path, str], *, overwrite: bool) -> None:
 def new_files(*paths: Path, overwrite: bool) -> Iterator[dict[Path, Path]]:
     """The places to write files to, by their paths, where they appear together after it;
     none does if it fails.
-
-    Raises:
-        UsageError: one exists and must not be replaced, or cannot be written.
     """
     for path in paths:
         with writing(path):
@@ -255,11 +236,7 @@ def unfinished_file(path: Path) -> Iterator[Path]:
 
 
 def _commit(draft: Path, path: Path, *, overwrite: bool) -> None:
-    """Moves a finished file to its path, with the permissions of what it replaces.
-
-    Raises:
-        UsageError: the path exists by now, and must not be replaced.
-    """
+    """Moves a finished file to its path, with the permissions of what it replaces."""
     _set_permissions(draft, path, 0o666)
     if not overwrite:
         # Unlike renaming, linking never replaces what another process has written.
@@ -275,9 +252,6 @@ def commit_folder(draft: Path, path: Path, refuse: Callable[[Path], None]) -> No
     """Moves a finished folder to its path, with the permissions of what it replaces:
     nothing, an empty folder, or one for which `refuse` raises no error. If the process
     is killed in between, the old folder is left with the suffix `REPLACED`.
-
-    Raises:
-        UsageError: other processes keep replacing it.
     """
     with exclusive(path), signals_delayed():
         _set_permissions(draft, path, 0o777)

@@ -46,9 +46,6 @@ def is_onnx(path: PathLike) -> bool:
 def format_of(path: PathLike) -> ModelFormat:
     """The format to write at a path: an archive, by its suffix; a folder, if it exists
     as one, ends with a separator or has no suffix; otherwise a text.
-
-    Raises:
-        UsageError: the suffix is that of another format.
     """
     name = os.fspath(path)
     if name.endswith(_SEPARATORS):
@@ -112,9 +109,6 @@ def write_stored(
 ) -> None:
     """Writes the files of a folder or an archive atomically; `overwrite` replaces a model
     only.
-
-    Raises:
-        UsageError: the path exists and must not be replaced, or cannot be written.
     """
     is_folder = format_of(path) is ModelFormat.FOLDER
     (_write_folder if is_folder else _write_archive)(path, parts, overwrite)

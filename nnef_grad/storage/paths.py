@@ -37,11 +37,7 @@ _SEPARATOR = re.compile(r"[/\\]")
 
 
 def data_steps(label: str) -> Steps:
-    """The path of the data of a variable.
-
-    Raises:
-        UsageError: the label is not the path of a file in the folder of the model.
-    """
+    """The path of the data of a variable."""
     try:
         *folders, file = label_steps(label)
     except ValueError as error:
@@ -66,11 +62,7 @@ def is_label(label: str) -> bool:
 
 
 def member_steps(name: str) -> Steps:
-    """The path of a member of an archive.
-
-    Raises:
-        UsageError: it is outside the archive's folder.
-    """
+    """The path of a member of an archive."""
     steps = _SEPARATOR.split(name)
     if ".." in steps or steps[0] == "" or PureWindowsPath(name).drive or "\0" in name:
         raise UsageError(brief(f"member {name!r} leads out of the archive"))
@@ -116,11 +108,7 @@ class FileInFolder(StoredPart):
             return os.fstat(file.fileno()).st_size
 
     def open(self) -> BinaryIO:
-        """Its bytes.
-
-        Raises:
-            UsageError: it is not a file, or cannot be read.
-        """
+        """Its bytes."""
         with reading(self._place), _open_folder(*self._inside) as parent:
             path = self._at(parent)
             status = os.stat(path, dir_fd=parent, follow_symlinks=False)
@@ -161,9 +149,6 @@ class FileInFolder(StoredPart):
 def files_inside(folder: Path) -> Iterator[Steps]:
     """Every file in a folder and its subfolders, in order. Links are listed too;
     opening one is an error.
-
-    Raises:
-        UsageError: they cannot be read, or are too many.
     """
     waiting: list[tuple[Steps, bool]] = [((), True)]
     count = 0
@@ -182,9 +167,6 @@ def files_inside(folder: Path) -> Iterator[Steps]:
 def entries_inside(folder: Path, steps: Steps = ()) -> dict[str, bool]:
     """The sorted names in a subfolder, each with whether it is a folder; none if the
     subfolder is not one.
-
-    Raises:
-        UsageError: it cannot be read.
     """
     place = folder.joinpath(*steps)
     with reading(place):

@@ -87,11 +87,7 @@ class Header(NamedTuple):
 
 
 def read_header(part: StoredPart) -> Header:
-    """The header of a tensor file, checked for consistency, also with the file's size.
-
-    Raises:
-        UsageError: it is not a tensor file, or its size is not that of the header.
-    """
+    """The header of a tensor file, checked for consistency, also with the file's size."""
     head, size = part.beginning(HEADER), part.size - HEADER
     if len(head) < HEADER:
         _fail(part, f"it has {part.size} bytes, but a header has {HEADER}")
@@ -127,12 +123,7 @@ def _fail(part: StoredPart, problem: str) -> NoReturn:
 
 
 def read_array(part: StoredPart, quantization: Quantization | None = None) -> Array:
-    """The array in a tensor file: of quantized codes the numbers that they mean.
-
-    Raises:
-        UsageError: it is not a tensor file, or its items are of a type that numpy does not
-            have, or quantized codes, of which it is not known what they mean.
-    """
+    """The array in a tensor file: of quantized codes the numbers that they mean."""
     header = read_header(part)
     if header.items.is_quantized and quantization is None:
         message = f"'{part.name}' contains quantized codes, not the values themselves"
@@ -202,9 +193,6 @@ def header_of(array: Array) -> Header:
 def write_array(file: BinaryIO, array: Array) -> None:
     """Writes a tensor file; the array must have a valid header. In a file of its own, many
     zeros are a hole, which takes no place on a disk.
-
-    Raises:
-        OSError: it cannot be written.
     """
     import numpy as np
 
