@@ -12,12 +12,12 @@ import gzip
 import tarfile
 import zlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from threading import Lock
 from typing import BinaryIO, NoReturn
 
 from nnef_grad.base.errors import UsageError, brief
-from nnef_grad.storage.files import PIECE, Part, Readable, StoredPart
+from nnef_grad.storage.files import PIECE, Part, StoredPart
 from nnef_grad.storage.paths import DATA, MAX_FILES, Steps, member_steps
 
 BLOCK = tarfile.BLOCKSIZE
@@ -110,36 +110,21 @@ class Member(StoredPart):
         self._archive = archive
         self._kept = b""
 
-    def open(self) -> AbstractContextManager[Readable]:
-        return nullcontext(_Opened(self._archive, self.start, self.size))
+    def read(self, start: int, size: int) -> bytearray:
+        data = bytearray(max(0, min(size, self.size - start)))
+        # Decompressing it in one piece would take twice the memory.
+        for place in range(0, len(data), PIECE):
+            wanted = min(PIECE, len(data) - place)
+            piece = self._archive.read(self.start + start + place, wanted)
+            if len(piece) < wanted:
+                self._archive.fail(TOO_SHORT)
+            data[place : place + wanted] = piece
+        return data
 
     def beginning(self, size: int) -> bytes:
         if len(self._kept) < min(size, self.size):
             self._kept = super().beginning(size)
         return self._kept[:size]
-
-
-class _Opened:
-    """The bytes of a member, from its beginning."""
-
-    def __init__(self, archive: Unpacked, start: int, left: int) -> None:
-        self._archive = archive
-        self._position = start
-        self._left = left
-
-    def read(self, size: int, /) -> bytes | bytearray:
-        """Up to `size` bytes; fewer at the end of the member."""
-        data = bytearray(min(size, self._left))
-        # Decompressing it in one piece would take twice the memory.
-        for start in range(0, len(data), PIECE):
-            end = min(start + PIECE, len(data))
-            piece = self._archive.read(self._position, end - start)
-            if len(piece) < end - start:
-                self._archive.fail(TOO_SHORT)
-            data[start:end] = piece
-            self._position += len(piece)
-        self._left -= len(data)
-        return data
 
 
 def members(archive: Unpacked) -> Iterator[Member]:

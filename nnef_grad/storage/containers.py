@@ -120,10 +120,8 @@ class _Folder(Container):
     def text(self, name: str) -> Source | None:
         path = self._path / name
         with reading(path):
-            if not path.is_symlink() and not path.exists():
-                return None
-        with self.part((name,)).open() as file:
-            return text_of(file, str(path))
+            is_there = path.is_symlink() or path.exists()
+        return self.part((name,)).text() if is_there else None
 
 
 class _TextInFolder(_Folder):
@@ -155,8 +153,7 @@ class _Archive(Container):
             # Reading its header, or a text, is cheap now: the stream is at its position.
             member.beginning(KEPT)
             if path in (GRAPH, QUANTIZATION):
-                with member.open() as text:
-                    self._texts[path] = text_of(text, member.name)
+                self._texts[path] = member.text()
         weakref.finalize(unpacked, file.close)
 
     def files(self) -> Iterator[Steps]:

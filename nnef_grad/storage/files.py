@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from glob import escape
+from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, Union
+from typing import Any, BinaryIO, Union
 
 from nnef_grad.base.errors import NnefSyntaxError, UsageError
 from nnef_grad.base.source import Source, Span
@@ -50,23 +51,6 @@ WAIT = 0.01
 # ---- Reading ----
 
 
-class Readable(Protocol):
-    """A source of bytes, in order."""
-
-    def read(self, size: int, /) -> bytes | bytearray:
-        """Up to `size` bytes; fewer at the end."""
-
-
-def copy(source: Readable, target: BinaryIO, size: int) -> None:
-    """Copies `size` bytes, a piece at a time."""
-    while size > 0:
-        piece = source.read(min(size, PIECE))
-        if not piece:
-            raise UsageError("a file was truncated while it was being read")
-        target.write(piece)
-        size -= len(piece)
-
-
 @contextmanager
 def _translate_errors(verb: str, path: PathLike) -> Iterator[None]:
     """Turns operating system errors into errors about a file."""
@@ -92,7 +76,7 @@ def read_source(path: PathLike) -> Source:
             return text_of(file, name)
 
 
-def text_of(file: Readable, name: str, before: bytes = b"") -> Source:
+def text_of(file: BinaryIO, name: str, before: bytes = b"") -> Source:
     """The rest of the text in an open file, after the bytes already read."""
     data = bytearray(before)
     while piece := file.read(PIECE):
@@ -146,22 +130,30 @@ class Text(Part):
 
 
 class StoredPart(Part):
-    """A file of a container, opened on demand; `name` is its name in error messages."""
+    """A file of a container, read on demand; `name` is its name in error messages."""
 
     name: str
 
     @abstractmethod
-    def open(self) -> AbstractContextManager[Readable]:
-        """Its bytes, from the beginning."""
+    def read(self, start: int, size: int) -> bytes | bytearray:
+        """Up to `size` of its bytes; fewer at its end."""
 
     def beginning(self, size: int) -> bytes:
         """Its first bytes, or all if it has fewer."""
-        with self.open() as file:
-            return bytes(file.read(size))
+        return bytes(self.read(0, size))
+
+    def text(self) -> Source:
+        """The text that it is."""
+        data = self.read(0, min(self.size, MAX_TEXT + 1))
+        return text_of(BytesIO(data), self.name)
 
     def write(self, target: BinaryIO) -> None:
-        with self.open() as source:
-            copy(source, target, self.size)
+        for start in range(0, self.size, PIECE):
+            size = min(PIECE, self.size - start)
+            piece = self.read(start, size)
+            if len(piece) < size:
+                raise UsageError("a file was truncated while it was being read")
+            target.write(piece)
 
 
 # ---- Writing ----

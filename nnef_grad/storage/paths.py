@@ -104,11 +104,15 @@ class FileInFolder(StoredPart):
 
     @cached_property
     def size(self) -> int:  # type: ignore[override]
-        with self.open() as file:
+        with self._open() as file:
             return os.fstat(file.fileno()).st_size
 
-    def open(self) -> BinaryIO:
-        """Its bytes."""
+    def read(self, start: int, size: int) -> bytes:
+        with reading(self._place), self._open() as file:
+            file.seek(start)
+            return file.read(size)
+
+    def _open(self) -> BinaryIO:
         with reading(self._place), _open_folder(*self._inside) as parent:
             path = self._at(parent)
             status = os.stat(path, dir_fd=parent, follow_symlinks=False)
@@ -129,7 +133,7 @@ class FileInFolder(StoredPart):
         """Links it to a new name, and returns whether that was possible: not across file
         systems, nor for the file of another user.
         """
-        with self.open() as file, _open_folder(*self._inside) as parent:
+        with self._open() as file, _open_folder(*self._inside) as parent:
             path = self._at(parent)
             try:
                 os.link(src=path, dst=target, src_dir_fd=parent, follow_symlinks=False)

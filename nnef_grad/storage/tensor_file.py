@@ -145,8 +145,7 @@ def _items(part: StoredPart, header: Header) -> Array:
     if bits not in (1, 8, 16, 32, 64) and not items.is_blocks:
         what = f"numpy has no {items.name} of {bits} bits"
         raise UsageError(f"cannot read '{part.name}': {what}")
-    with part.open() as file:
-        head, data = bytes(file.read(HEADER)), file.read(header.length)
+    head, data = part.beginning(HEADER), part.read(HEADER, header.length)
     if len(data) < header.length:
         _fail(part, f"it ends after {len(data)} of {header.length} bytes of data")
     read = np.frombuffer(data, np.uint8)
