@@ -18,7 +18,6 @@ from nnef_grad.base.errors import Problem, UsageError
 from nnef_grad.base.frozen import NOTHING
 from nnef_grad.commandline import console
 from nnef_grad.commandline.opening import Opened
-from nnef_grad.commandline.progress import Progress
 
 WRONG_GRADIENT = 1
 # In the place of a file of inputs.
@@ -47,9 +46,9 @@ class Checking:
         return self.format == "json"
 
     @cached_property
-    def progress(self) -> Progress:
+    def progress(self) -> console.Progress:
         """What a person looks at meanwhile."""
-        return Progress(shown=not self.quiet and not self.as_json)
+        return console.Progress(shown=not self.quiet and not self.as_json)
 
     def refuse(self, others: Sequence[str]) -> None:
         """Refuses what cannot be written or has no use, before anything is computed."""
@@ -108,16 +107,10 @@ class Checking:
         constants: Mapping[str, Any] = NOTHING,
         shown: nnef_grad.Backward | None = None,
     ) -> Iterator[None]:
-        """Compares gradients; then the page of the report is complete before what is
-        written meanwhile, and there after it. A wrong gradient ends the program: the page
-        shows it, and nothing else is written.
-
-        Args:
-            opened: the model.
-            graph: the forward graph: that of the model, or one that is made of it.
-            backward: its backward graph.
-            constants: the data of what a target made variables, by label.
-            shown: what the page shows in the place of the backward graph.
+        """Compares gradients of a model, or of a graph that is made of it, with `constants`
+        as what a target made variables; then the page of the report is complete before what
+        is written meanwhile, and there after it. It may show another graph. A wrong
+        gradient ends the program: the page shows it, and nothing else is written.
         """
         is_evaluated = self.check or self.inputs is not None
         gibibytes = self.check_memory
@@ -187,9 +180,7 @@ class Checking:
 def _inputs(
     path: str | None, named: Callable[[list[str]], list[str]]
 ) -> Mapping[str, Any]:
-    """The arrays in a file that numpy.savez has written; none are given if all are to be
-    random.
-    """
+    """The arrays in a file that numpy.savez has written; none if all are to be random."""
     if path is None or path == RANDOM:
         return {}
     import numpy as np

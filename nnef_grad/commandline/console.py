@@ -1,4 +1,4 @@
-"""Standard streams, exit codes and signals of a command.
+"""Standard streams, progress, exit codes and signals of a command.
 
 A result reaches stdout whole, or the command fails. A message that stderr does not take
 is lost, and changes nothing else.
@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import wraps
+from threading import Event, Lock, Thread
 from types import FrameType
 from typing import IO, Any, NoReturn
 
@@ -66,17 +68,12 @@ def as_json(**data: Any) -> str:
     return json.dumps(data)
 
 
-def print_message(text: str) -> None:
+def print_message(text: str, end: str = "\n") -> None:
     """Writes a line to stderr, if that is possible."""
-    write_message(f"{text}\n")
-
-
-def write_message(text: str) -> None:
-    """Writes to stderr, if that is possible."""
     if sys.stderr is None:
         return
     try:
-        sys.stderr.write(text)
+        sys.stderr.write(text + end)
         sys.stderr.flush()
     except OSError:
         _discard(sys.stderr)
@@ -87,6 +84,74 @@ def _discard(stream: IO[str]) -> None:
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
+
+# ---- Progress ----
+
+# The seconds before anything is shown, and between two changes.
+DELAY = 2.0
+INTERVAL = 0.25
+# Back to the beginning of the line, and clear it.
+CLEAR = "\r\x1b[K"
+
+
+class Progress:
+    """A line on stderr, which is gone when the work is done. Nothing is written unless
+    stderr is a terminal.
+    """
+
+    def __init__(self, *, shown: bool) -> None:
+        self._shown = shown and sys.stderr is not None and sys.stderr.isatty()
+        self._lock = Lock()
+        self._label = ""
+        self._start = 0.0
+        self._done, self._total = 0, 0
+
+    @contextmanager
+    def stage(self, label: str) -> Iterator[None]:
+        """Shows what is being done, if it takes longer than a moment."""
+        self._label, self._start, self._total = label, time.monotonic(), 0
+        if not self._shown:
+            yield
+            return
+        finished = Event()
+
+        def show() -> None:
+            wait = DELAY
+            while not finished.wait(wait):
+                wait = INTERVAL
+                with self._lock:
+                    print_message(f"{CLEAR}{self._text()}", end="")
+
+        thread = Thread(target=show, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            finished.set()
+            thread.join()
+            print_message(CLEAR, end="")
+
+    def update(self, done: int, total: int) -> None:
+        """Says how much of the stage is done."""
+        self._done, self._total = done, total
+
+    def print(self, text: str) -> None:
+        """Writes a line to stderr that stays."""
+        with self._lock:
+            print_message(f"{CLEAR if self._shown else ''}{text}")
+
+    def _text(self) -> str:
+        seconds = time.monotonic() - self._start
+        if not self._total:
+            return f"{self._label} ... {seconds:.0f} s"
+        text = f"{self._label} ... {self._done} of {self._total}"
+        if not self._done:
+            return f"{text}, {seconds:.0f} s"
+        left = seconds / self._done * (self._total - self._done)
+        return f"{text}, about {left:.0f} s left"
+
+
+# ---- Exit codes ----
 
 # The option that would help against a problem, by its remedy, and how.
 _ADVICE = {

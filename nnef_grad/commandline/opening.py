@@ -48,8 +48,8 @@ class Opened:
 
     @property
     def wrt(self) -> str | list[str]:
-        """The tensors to differentiate with respect to by default: of a PyTorch model its inputs,
-        and the parameters that require gradients.
+        """The tensors to differentiate with respect to by default: of a PyTorch model its
+        inputs, and the parameters that require gradients.
         """
         if self.torch is None:
             return "all"
@@ -87,12 +87,7 @@ class Reading:
     gelu: str = "exact"
 
     def open(self, model: str, target: str) -> Opened:
-        """The model in a file, a folder or an archive, or on stdin.
-
-        Args:
-            model: the path.
-            target: the runtimes that something is made for.
-        """
+        """The model at a path, or on stdin, for something that is made for a target."""
         own = None if self.rules is None else nnef_grad.load_rules(self.rules)
         shapes = dict(map(_shape, self.input_shape))
         numbers = dict(map(_symbol, self.symbol))

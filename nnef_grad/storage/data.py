@@ -155,10 +155,6 @@ class SinglePrecision(Mapping[str, "Array"]):
     """The data of those variables of a model whose numbers are stored in half or double
     precision, or in blocks, in single precision.
 
-    Args:
-        data: the data of the model.
-        declared: its variables.
-
     Attributes:
         blocks: the labels of those in blocks.
         codes: the labels of those whose data are quantized codes.
@@ -228,13 +224,9 @@ AnyPart = TypeVar("AnyPart", bound=Part)
 def parts_of(
     declared: Iterable[Declared], data: Data, partial: bool = False
 ) -> dict[Steps, Part]:
-    """The tensor files of variables, by their path in the model.
-
-    Args:
-        declared: the variables.
-        data: an array for each label; other labels are ignored. The mappings of a
-            ChainMap are searched one by one, so that stored data are shared.
-        partial: whether variables may have no data.
+    """The tensor files of variables, by their path in the model. Data under other labels
+    are ignored; of a ChainMap, the mappings are searched one by one, so that stored data
+    are shared. With `partial`, variables may have no data.
     """
     parts = _find_all(declared, _lookup(data), partial)
     placed = [(data_steps(variable.label), part) for variable, part in parts]

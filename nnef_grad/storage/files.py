@@ -179,7 +179,8 @@ def new_files(*paths: Path, overwrite: bool) -> Iterator[dict[Path, Path]]:
         drafts: dict[Path, Path] = {}
         for path in paths:
             with writing(path):
-                drafts[path] = stack.enter_context(unfinished_file(path))
+                folder = stack.enter_context(unfinished_folder(path))
+                drafts[path] = folder / path.name
         yield drafts
         with signals_delayed(), ExitStack() as undo:
             for path, draft in drafts.items():
@@ -220,13 +221,6 @@ def unfinished_folder(path: Path) -> Iterator[Path]:
                 remove(draft)
 
 
-@contextmanager
-def unfinished_file(path: Path) -> Iterator[Path]:
-    """The place of a new file, likewise."""
-    with unfinished_folder(path) as folder:
-        yield folder / path.name
-
-
 def _commit(draft: Path, path: Path, *, overwrite: bool) -> None:
     """Moves a finished file to its path, with the permissions of what it replaces."""
     _set_permissions(draft, path, 0o666)
@@ -253,21 +247,17 @@ def commit_folder(draft: Path, path: Path, refuse: Callable[[Path], None]) -> No
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            _replace_folder(draft, path, refuse)
+            replaced = _new_folder(path, REPLACED)
+            replaced.rmdir()
+            path.replace(replaced)
+            try:
+                # It may have changed since it was looked at.
+                refuse(replaced)
+                draft.replace(path)
+            except BaseException:
+                replaced.replace(path)
+                raise
         _remove_leftovers(path, REPLACED)
-
-
-def _replace_folder(draft: Path, path: Path, refuse: Callable[[Path], None]) -> None:
-    replaced = _new_folder(path, REPLACED)
-    replaced.rmdir()
-    path.replace(replaced)
-    try:
-        # It may have changed since it was looked at.
-        refuse(replaced)
-        draft.replace(path)
-    except BaseException:
-        replaced.replace(path)
-        raise
 
 
 def _set_permissions(draft: Path, path: Path, usual: int) -> None:

@@ -110,11 +110,9 @@ def write_stored(
     """Writes the files of a folder or an archive atomically; `overwrite` replaces a model
     only.
     """
-    is_folder = format_of(path) is ModelFormat.FOLDER
-    (_write_folder if is_folder else _write_archive)(path, parts, overwrite)
-
-
-def _write_folder(path: PathLike, parts: Mapping[Steps, Part], overwrite: bool) -> None:
+    if format_of(path) is not ModelFormat.FOLDER:
+        _write_archive(path, parts, overwrite)
+        return
     place = _real(path)
     with writing(path):
         _refuse_folder_now(place, overwrite)
@@ -164,13 +162,9 @@ def _refuse_folder(folder: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise UsageError(f"'{folder}' exists already", remedy="overwrite")
-    _refuse_foreign(folder)
-
-
-def _refuse_foreign(folder: Path) -> None:
-    found = list(files_inside(folder))
-    foreign = [steps for steps in found if not _is_of_model(folder, steps)]
-    if foreign or (GRAPH,) not in found:
+    inside = list(files_inside(folder))
+    foreign = [steps for steps in inside if not _is_of_model(folder, steps)]
+    if foreign or (GRAPH,) not in inside:
         why = f"it has '{'/'.join(foreign[0])}'" if foreign else f"it has no {GRAPH}"
         message = f"'{folder}' is not replaced, because it is not the folder of a model"
         raise UsageError(f"{message}: {why}")
