@@ -1,6 +1,5 @@
-"""The command line: its arguments and options, by the headings of --help, and an example of
-each, which the page about the command line shows. --help, --version and a wrong option do
-without the compiler.
+"""The command line: its arguments and options, by the headings of --help. Examples of all are in
+docs/command-line.md. --help, --version and a wrong option do without the compiler.
 """
 
 from __future__ import annotations
@@ -20,18 +19,13 @@ if TYPE_CHECKING:
 STATISTICS = ("summary", "full")
 
 
-class Option(click.Option):
-    """An option; `example` is a command that uses it."""
-
-    def __init__(
-        self, declaration: str, example: str, help: str, **settings: Any
-    ) -> None:
-        self.example = example
-        super().__init__(declaration.split(), help=help, **settings)
-
-
 # Options by the headings of --help.
-Groups = dict[str, list[Option]]
+Groups = dict[str, list[click.Option]]
+
+
+def option(declaration: str, help: str, **settings: Any) -> click.Option:
+    """An option with names, separated by spaces."""
+    return click.Option(declaration.split(), help=help, **settings)
 
 
 class Command(click.Command):
@@ -127,211 +121,170 @@ def one_of(*choices: str) -> dict[str, Any]:
 
 _TENSORS = {**several("NAMES"), "shell_complete": complete_names}
 
-# Derivatives other than gradients: an example, and what they are.
+# Derivatives other than gradients.
 DERIVATIVES = {
-    "jacobian": (
-        "nnef-grad model.nnef --jacobian --wrt x",
-        "Compute the whole Jacobian of one output, instead of its product with a seed.",
-    ),
-    "jvp": (
-        "nnef-grad model.nnef --jvp --wrt inputs",
-        "Compute how the outputs move when the tensors of --wrt move along given vectors: "
-        "forward mode.",
-    ),
-    "hvp": (
-        "nnef-grad model.nnef --hvp --wrt inputs",
-        "Compute the Hessian of the sum of the outputs times a vector, which is an input.",
-    ),
-    "hessian": (
-        "nnef-grad model.nnef --hessian --wrt x",
-        "Compute the whole Hessian with respect to one tensor.",
-    ),
-    "saliency": (
-        "nnef-grad model.nnef --saliency --wrt inputs",
-        "Compute how much the largest score of each item moves with each element.",
-    ),
-    "gradient-penalty": (
-        "nnef-grad model.nnef --gradient-penalty --wrt inputs",
-        "Compute the mean of (|gradient| - 1)^2 over the batch, to train or differentiate.",
-    ),
+    "jacobian": "Compute the whole Jacobian of one output, instead of its product with a "
+    "seed.",
+    "jvp": "Compute how the outputs move when the tensors of --wrt move along given "
+    "vectors: forward mode.",
+    "hvp": "Compute the Hessian of the sum of the outputs times a vector, which is an "
+    "input.",
+    "hessian": "Compute the whole Hessian with respect to one tensor.",
+    "saliency": "Compute how much the largest score of each item moves with each element.",
+    "gradient-penalty": "Compute the mean of (|gradient| - 1)^2 over the batch, to train or "
+    "differentiate.",
 }
 
 OPTIONS: Groups = {
     "Derivatives": [
-        Option(
+        option(
             "--wrt",
-            "nnef-grad model.nnef --wrt x,hidden",
             "Differentiate with respect to: all (the default), inputs, variables, "
             "or names of tensors, separated by commas.",
             **_TENSORS,
         ),
-        Option(
+        option(
             "--outputs",
-            "nnef-grad model.nnef --outputs y",
             "Differentiate these outputs only, separated by commas.",
             **_TENSORS,
         ),
-        Option(
+        option(
             "--stop",
-            "nnef-grad model.nnef --stop hidden",
             "Treat these tensors as constants, separated by commas: no gradient flows "
             "through them.",
             **_TENSORS,
         ),
         *(
-            Option(f"--{name} derivative", example, text, flag_value=name)
-            for name, (example, text) in DERIVATIVES.items()
+            option(f"--{name} derivative", text, flag_value=name)
+            for name, text in DERIVATIVES.items()
         ),
-        Option(
+        option(
             "--seed",
-            "nnef-grad model.nnef --wrt inputs --seed ones",
             "Take the gradient of each output as an input, or use ones, to differentiate the "
             "sum of all output elements.",
             **one_of("input", "ones"),
         ),
-        Option(
-            "--with-outputs",
-            "nnef-grad model.nnef --with-outputs",
-            "Also return the outputs of the forward graph.",
-            **FLAG,
+        option(
+            "--with-outputs", "Also return the outputs of the forward graph.", **FLAG
         ),
     ],
     "Output": [
-        Option(
+        option(
             "-o --out",
-            "nnef-grad model.tgz -o model_bwd.tgz",
             "Where to write the backward graph: a file x.nnef; an archive x.tgz or x.tar; "
             "a folder x/ or x; an ONNX file x.onnx. '-' (the default) is stdout.",
             default="-",
             **path("OUT"),
         ),
-        Option(
+        option(
             "--split forward",
-            "nnef-grad model.nnef --split forward.nnef -o backward.nnef",
             "Write two graphs that compute no layer twice: to FORWARD, a MODEL that also "
             "returns the tensors that gradients need, as saved_NAME; to OUT, the backward "
             "graph that takes them. FORWARD has the formats of OUT.",
             **path("FORWARD"),
         ),
-        Option(
+        option(
             "--recompute",
-            "nnef-grad model.nnef --recompute 0.5 -o model_bwd.nnef",
             "Keep fewer tensors and compute them again, as NAME_again, so that at most LIMIT "
             "is alive at a time besides inputs, variables and results: a share such as 0.5 of "
             "what is alive without it, or bytes such as 512M.",
             metavar="LIMIT",
         ),
-        Option(
+        option(
             "--target",
-            "nnef-grad model/ --target tract -o model_bwd/",
             "Write a form that a runtime supports and computes correctly: khronos is the "
             "PyTorch interpreter and nnef.Session; tract-standard is tract with standard "
             "operations only; portable is all of them.",
             **one_of("nnef", "khronos", "tract", "tract-standard", "onnx", "portable"),
         ),
-        Option(
+        option(
             "--force",
-            "nnef-grad model.nnef -o model_bwd.nnef --force",
             "Replace OUT, FORWARD, and the file of --report, if they exist.",
             **FLAG,
         ),
     ],
     "Reading MODEL": [
-        Option(
+        option(
             "--input-shape",
-            "nnef-grad model.nnef --input-shape x=8,3",
             "Give an input another shape. May be repeated.",
             **several("NAME=1,3,64,64"),
         ),
-        Option(
+        option(
             "--batch",
-            "nnef-grad model.nnef --batch 8",
             "Give every input the batch size N.",
             type=click.IntRange(min=1),
             metavar="N",
         ),
-        Option(
+        option(
             "--dialect",
-            "nnef-grad dynamic.nnef --dialect tract --batch 8",
             "The dialect of MODEL: nnef, the standard, or tract, the output of torch-to-nnef; "
             "by default, as its extension lines say.",
             type=click.Choice(("nnef", "tract")),
         ),
-        Option(
+        option(
             "--symbol",
-            "nnef-grad dynamic.nnef --symbol B=8",
             "Give a symbol of tract's dialect a number. May be repeated.",
             **several("NAME=N"),
         ),
-        Option(
+        option(
             "--unroll",
-            "nnef-grad recurrent/ --target tract --unroll 16 -o recurrent_bwd/",
             "Unroll a loop of tract's dialect if it has at most N steps; by default 4 for "
             "the target tract, which runs loops, and 1,000 for others.",
             type=click.IntRange(min=0),
             metavar="N",
         ),
-        Option(
+        option(
             "--rules",
-            "nnef-grad model.nnef --rules rules.nnef",
             "Read rules from FILE: fragments named <operation>_vjp.",
             **path("FILE"),
         ),
-        Option(
+        option(
             "--expand",
-            "nnef-grad model.nnef --expand softmax,linear",
             "Replace these compound operations by their bodies.",
             **several("NAMES"),
         ),
-        Option(
+        option(
             "--gelu",
-            "nnef-grad model.nnef --gelu sigmoid",
             "The definition of gelu: x * Phi(x), or the standard's body, "
             "x * sigmoid(1.702 * x).",
             **one_of("exact", "sigmoid"),
         ),
-        Option(
+        option(
             "--lenient",
-            "nnef-grad exported.nnef --lenient -o model_bwd.nnef",
             "Repair exporters' known mistakes, with a warning for each.",
             **FLAG,
         ),
     ],
     "Checking": [
-        Option(
+        option(
             "--check",
-            "nnef-grad model/ --check -o model_bwd/",
             "Compare each gradient with central differences of MODEL. If one is wrong, write "
             "only the page of --report, and exit with 1.",
             **FLAG,
         ),
-        Option(
+        option(
             "--check-seed",
-            "nnef-grad model/ --check --check-seed 1 -o model_bwd/",
             "The seed of the random numbers of --check.",
             type=click.IntRange(min=0),
             default=0,
             show_default=True,
             metavar="N",
         ),
-        Option(
+        option(
             "--check-memory",
-            "nnef-grad model/ --check --check-memory 4 -o model_bwd/",
             "The most memory that --check may take, in GiB; by default, all of the machine's.",
             type=click.FloatRange(min=0, min_open=True),
             metavar="GIB",
         ),
-        Option(
+        option(
             "--inputs",
-            "nnef-grad model/ --inputs batch.npz --report report.html -o model_bwd/",
             "Evaluate gradients at arrays from numpy.savez, named after the inputs, or at random "
             "numbers, the default of --check. The page of --report then shows norms and "
             "histograms.",
             **path("FILE.npz|random"),
         ),
-        Option(
+        option(
             "--stats",
-            "nnef-grad model.nnef --stats -o model_bwd.nnef",
             "Print the costs of MODEL and the backward graph: operations, parameters, "
             "multiply-adds, and memory in the order as written; with --split, also the size of "
             "saved tensors; with --recompute, also what it saves and adds; with --stats full, "
@@ -339,27 +292,20 @@ OPTIONS: Groups = {
             type=click.Choice(STATISTICS),
             metavar="[full]",
         ),
-        Option(
+        option(
             "--report",
-            "nnef-grad model.nnef --report report.html -o model_bwd.nnef",
             "Write a page that shows MODEL and the backward graph side by side, with rules, "
             "costs and the results of --check. Any browser opens it offline.",
             **path("FILE.html"),
         ),
     ],
     "Messages": [
-        Option(
+        option(
             "--format",
-            "nnef-grad model.nnef --format json -o model_bwd.nnef",
             "The format of errors, warnings and the summary on stderr.",
             **one_of("text", "json"),
         ),
-        Option(
-            "-q --quiet",
-            "nnef-grad model.nnef -q | less",
-            "Print only errors and warnings.",
-            **FLAG,
-        ),
+        option("-q --quiet", "Print only errors and warnings.", **FLAG),
     ],
 }
 

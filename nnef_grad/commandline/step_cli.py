@@ -10,8 +10,8 @@ from nnef_grad.commandline.cli import (
     FLAG,
     OPTIONS,
     Groups,
-    Option,
     model_command,
+    option,
     path,
     several,
 )
@@ -20,9 +20,8 @@ _POSITIVE = {"type": click.FloatRange(min=0, min_open=True), "metavar": "X"}
 
 STEP_OPTIONS: Groups = {
     "Loss": [
-        Option(
+        option(
             "--loss",
-            "nnef-grad-step model/ -o step/ --loss 'huber(delta = 0.5)'",
             "The loss of the output: mean_squared_error, mean_absolute_error, huber, hinge, "
             "binary_cross_entropy, sigmoid_cross_entropy, categorical_cross_entropy, "
             "softmax_cross_entropy, softmax_cross_entropy_with_labels, kullback_leibler, "
@@ -31,137 +30,116 @@ STEP_OPTIONS: Groups = {
             **several("[OUTPUT=]LOSS"),
             required=True,
         ),
-        Option(
+        option(
             "--output",
-            "nnef-grad-step model/ -o step/ --loss softmax_cross_entropy --output logits",
             "The tensor of the loss, if it is not the output of MODEL.",
             metavar="NAME",
         ),
-        Option(
+        option(
             "--l2",
-            "nnef-grad-step model/ -o step/ --loss huber --l2 1e-4",
             "Add X times half the sum of the squares of filters and matrices, or of the "
             "variables that match PATTERN.",
             **several("[PATTERN=]X"),
         ),
-        Option(
+        option(
             "--loss-scale",
-            "nnef-grad-step model/ -o step/ --loss huber --loss-scale",
             "Multiply the loss by the input loss_scale, and divide gradients by it. If one "
             "is infinite or NaN, the step changes nothing, and its output is_finite is 0.",
             **FLAG,
         ),
     ],
     "Trained variables": [
-        Option(
+        option(
             "--train",
-            "nnef-grad-step model/ -o step/ --loss huber --train 'layer2/*'",
             "Train only these variables: labels or names, separated by commas, with "
             "wildcards. By default, all scalar ones except masks, position encodings and "
             "others that are not parameters.",
             **several("NAMES"),
         ),
-        Option(
+        option(
             "--freeze",
-            "nnef-grad-step model/ -o step/ --loss huber --freeze 'layer1/*'",
             "Do not train these variables: labels or names, separated by commas, with "
             "wildcards.",
             **several("NAMES"),
         ),
     ],
     "Optimization": [
-        Option(
+        option(
             "--optimizer",
-            "nnef-grad-step model/ -o step/ --loss huber --optimizer 'adam(beta1 = 0.8)'",
             "sgd, momentum, adagrad, rmsprop, adam or adamw, with torch's settings; or your own "
             "FILE.nnef:NAME.",
             metavar="OPTIMIZER",
             default="sgd",
             show_default=True,
         ),
-        Option(
+        option(
             "--learning-rate",
-            "nnef-grad-step model/ -o step/ --loss huber --learning-rate 0.01",
             "The learning rate; by default, an input of the step.",
             **_POSITIVE,
         ),
-        Option(
+        option(
             "--group",
-            "nnef-grad-step model/ -o step/ --loss huber --group 'layer2/*:learning_rate=0.1'",
             "Optimizer settings for the variables that match PATTERN. May be repeated.",
             **several("PATTERN:SETTINGS"),
         ),
-        Option(
+        option(
             "--adapters",
-            "nnef-grad-step model/ -o step/ --loss huber --adapters 'layer1/*:rank=2'",
             "Train adapters (LoRA) beside the matrices and filters that match PATTERN, and no "
             "other variables but those of --train. nnef-grad-merge adds them to the model. May "
             "be repeated.",
             **several("PATTERN:rank=N[,alpha=X]"),
         ),
-        Option(
+        option(
             "--padding-row",
-            "nnef-grad-step words.nnef --loss huber --padding-row words.weight=0",
             "Let no gradient reach this row of a table in a lookup, like the padding_idx of an "
             "embedding, which exports lose. May be repeated.",
             **several("TABLE=ROW"),
         ),
-        Option(
+        option(
             "--clip-norm",
-            "nnef-grad-step model/ -o step/ --loss huber --clip-norm 1.0",
             "Scale all gradients together, to a norm of at most X.",
             **_POSITIVE,
         ),
-        Option(
-            "--clip-value",
-            "nnef-grad-step model/ -o step/ --loss huber --clip-value 0.1",
-            "Bound each element of a gradient to [-X, X].",
-            **_POSITIVE,
+        option(
+            "--clip-value", "Bound each element of a gradient to [-X, X].", **_POSITIVE
         ),
-        Option(
+        option(
             "--accumulate",
-            "nnef-grad-step model/ -o step/ --loss huber --accumulate 4",
             "Average the gradients of N batches: OUT adds them up, and OUT/apply uses them.",
             type=click.IntRange(min=1),
             default=1,
             metavar="N",
         ),
-        Option(
+        option(
             "--batch-statistics",
-            "nnef-grad-step model/ -o step/ --loss huber --batch-statistics",
             "Normalize by the mean and variance of the batch, and move the running ones "
             "towards them.",
             **FLAG,
         ),
-        Option(
+        option(
             "--statistics-momentum",
-            "nnef-grad-step model/ -o step/ --loss huber --batch-statistics "
-            "--statistics-momentum 0.01",
             "The share of the batch in the new running statistics.",
             type=click.FloatRange(min=0, max=1, min_open=True),
             default=0.1,
             show_default=True,
             metavar="X",
         ),
-        Option(
+        option(
             "--quantize",
-            "nnef-grad-step quantized/ -o step/ --loss huber --quantize",
             "Quantize tensors as graph.quant says; gradients pass straight through.",
             **FLAG,
         ),
     ],
     "Output": [
-        Option(
+        option(
             "-o --out",
-            "nnef-grad-step model/ -o step.tgz --loss huber",
             "Where to write the step: a folder x/ or x; an archive x.tgz or x.tar; a file "
             "x.nnef, without data; an ONNX file x.onnx. '-' (the default) is stdout.",
             default="-",
             **path("OUT"),
         ),
-        Option(
+        option(
             "--state",
-            "nnef-grad-step model/ -o step/ --loss huber --state inputs",
             "Keep trained variables and optimizer state as variables, which the document "
             "updates, or as inputs and outputs, the default for targets other than nnef.",
             type=click.Choice(("variables", "inputs")),
@@ -170,9 +148,8 @@ STEP_OPTIONS: Groups = {
     ],
     "Reading MODEL": OPTIONS["Reading MODEL"],
     "Checking": [
-        Option(
+        option(
             "--check",
-            "nnef-grad-step model/ -o step/ --loss huber --check",
             "Compare the gradient of the loss for each trained variable with central "
             "differences, before clipping. If one is wrong, write only the page of --report, "
             "and exit with 1.",
