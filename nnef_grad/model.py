@@ -266,9 +266,7 @@ def _parts(
     partial: bool = False,
     everything: bool = False,
 ) -> dict[Steps, Part]:
-    """The files of a model, from the text of its graph, that of its quantization info, and
-    the data of its variables.
-    """
+    """The files of a model: of its texts, and of the data of its variables."""
     names = (containers.GRAPH, containers.QUANTIZATION)
     pairs = zip(names, texts, strict=True)
     parts: dict[Steps, Part] = {(n,): Text(text) for n, text in pairs if text}
@@ -360,9 +358,7 @@ def from_source(
     options: Options = _USUAL,
     stored: VariableData | None = None,
 ) -> Graph:
-    """The checked flat graph of a source. The data of its variables, `stored`, are read
-    where a dialect needs their values.
-    """
+    """The graph of a source; `stored` are data for dialects that compute with them."""
     with bounded_nesting(Span(source, 0, 0)):
         for name in options.expand:
             refuse_unknown([name], standard(), "the standard has no operation")

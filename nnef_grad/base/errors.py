@@ -58,9 +58,7 @@ class Problem(NamedTuple):
         return self.render("error")
 
     def render(self, kind: str) -> str:
-        """The message with its place, the line and the callers; `kind` is error or
-        warning.
-        """
+        """The message, its place, line and callers; `kind` is error or warning."""
         if self.span is None:
             return f"{kind}: {self.message}"
         lines = [f"{self.span}: {kind}: {self.message}", self.span.excerpt()]

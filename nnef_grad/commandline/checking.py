@@ -26,9 +26,7 @@ RANDOM = "random"
 
 @dataclass(frozen=True)
 class Checking:
-    """The options under the headings "Checking" and "Messages", and --force; see
-    `nnef-grad --help`.
-    """
+    """The options of checks and messages, and --force; see `nnef-grad --help`."""
 
     check: bool
     check_seed: int
@@ -69,9 +67,7 @@ class Checking:
         halves: nnef_grad.Split | None = None,
         spared: nnef_grad.Recomputation | None = None,
     ) -> None:
-        """Prints what graphs cost, and two halves together, and what computing tensors
-        again adds, if that is wanted.
-        """
+        """Prints what graphs, halves and recomputed tensors cost, if wanted."""
         if self.stats is None:
             return
         from nnef_grad.autodiff.statistics import (

@@ -151,9 +151,7 @@ def _refuse_forward(forward: str, out: str, model: str, force: bool) -> None:
 
 
 class _Document(NamedTuple):
-    """A graph that is written, and the data of what a target made of its constants and
-    variables, by label.
-    """
+    """A graph to write, and data of what its target made of constants, by label."""
 
     graph: nnef_grad.Graph
     data: Mapping[str, Any]
@@ -200,9 +198,7 @@ def memory_limit(text: str) -> float:
 
 
 def _is_untrained(graph: nnef_grad.Graph, stored: Any) -> bool:
-    """Whether no variable has data, but for constants that an earlier lowering made
-    variables.
-    """
+    """Whether no variable has data, but for constants of an earlier lowering."""
     labels = (variable.label for variable in declared_variables(graph))
     known = stored if stored is not None else ()
     return not any(label in known for label in labels if not is_constant(label))

@@ -95,9 +95,7 @@ CLEAR = "\r\x1b[K"
 
 
 class Progress:
-    """A line on stderr, which is gone when the work is done. Nothing is written unless
-    stderr is a terminal.
-    """
+    """A line on stderr, if that is a terminal; it is gone when the work is done."""
 
     def __init__(self, *, shown: bool) -> None:
         self._shown = shown and sys.stderr is not None and sys.stderr.isatty()
@@ -186,9 +184,7 @@ Command = Callable[..., None]
 
 
 def command_line(command: Command) -> Command:
-    """The command, which turns exceptions into messages and exit codes, for the user's
-    mistakes and for bugs.
-    """
+    """The command, which turns exceptions into messages and exit codes."""
 
     @wraps(command)
     def run(**options: Any) -> None:

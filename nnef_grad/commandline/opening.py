@@ -48,9 +48,7 @@ class Opened:
 
     @property
     def wrt(self) -> str | list[str]:
-        """The tensors to differentiate with respect to by default: of a PyTorch model its
-        inputs, and the parameters that require gradients.
-        """
+        """The default of --wrt: of a PyTorch model, inputs and trainable parameters."""
         if self.torch is None:
             return "all"
         graph, random = self.graph, self.torch.random

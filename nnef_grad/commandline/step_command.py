@@ -50,7 +50,7 @@ def make_step(
             state=state,
             target=target,
             rules=opened.rules,
-            **_settings(**options),
+            **_settings(options),
         )
     parts = {"step": step.graph}
     if step.apply is not None:
@@ -63,32 +63,21 @@ def make_step(
     checking.tell(warnings, _summary(graph, step))
 
 
-def _settings(
-    loss: Sequence[str],
-    output: str | None,
-    l2: Sequence[str],
-    train: Sequence[str],
-    freeze: Sequence[str],
-    group: Sequence[str],
-    adapters: Sequence[str],
-    padding_row: Sequence[str],
-    batch_statistics: bool,
-    statistics_momentum: float,
-    recompute: str | None,
-    **others: Any,
-) -> dict[str, Any]:
+def _settings(options: dict[str, Any]) -> dict[str, Any]:
     """The settings of a training step, as the options say; others are as they are."""
+    take = options.pop
+    share, recompute = take("statistics_momentum"), take("recompute")
     return {
-        "loss": _losses(loss, output),
-        "l2": _penalties(l2),
-        "train": split(train) or None,
-        "freeze": split(freeze),
-        "groups": dict(map(_group, group)),
-        "adapters": dict(map(_adapter, adapters)),
-        "padding_rows": dict(map(_padding, padding_row)),
-        "batch_statistics": statistics_momentum if batch_statistics else None,
+        "loss": _losses(take("loss"), take("output")),
+        "l2": _penalties(take("l2")),
+        "train": split(take("train")) or None,
+        "freeze": split(take("freeze")),
+        "groups": dict(map(_group, take("group"))),
+        "adapters": dict(map(_adapter, take("adapters"))),
+        "padding_rows": dict(map(_padding, take("padding_row"))),
+        "batch_statistics": share if take("batch_statistics") else None,
         "recompute": None if recompute is None else memory_limit(recompute),
-        **others,
+        **options,
     }
 
 

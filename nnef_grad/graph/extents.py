@@ -250,9 +250,7 @@ def _sum(terms: Iterable[tuple[Symbols, int]]) -> Dimension:
 
 
 def _divided(whole: Any, by: Any) -> tuple[Dimension, Dimension]:
-    """The quotient, rounded down, and the rest, if they are the same polynomials for all
-    numbers.
-    """
+    """The quotient, rounded down, and the rest, if they are polynomials."""
     quotient: Dimension = 0
     rest = whole
     leading, *_ = _sorted_terms(by)

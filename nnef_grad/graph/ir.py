@@ -146,9 +146,7 @@ class Operation:
         results: tuple[Result, ...],
         span: Span | None = None,
     ) -> Operation:
-        """The same operation of other operands, to other results, maybe at another
-        place.
-        """
+        """The same operation of other operands, to other results, maybe elsewhere."""
         return Operation(
             self.definition,
             operands,
@@ -161,9 +159,7 @@ class Operation:
 
     @property
     def place(self) -> Span | None:
-        """Its place in the source, or that of the operation whose derivative it is part
-        of.
-        """
+        """Its place in the source, or that of the operation it is the derivative of."""
         if self.span is None and self.origin is not None:
             return self.origin.place
         return self.span
@@ -237,9 +233,7 @@ class Graph:
 
     @property
     def custom_operations(self) -> frozenset[str]:
-        """The names of the operations that are not standard, in the graph or its source
-        document.
-        """
+        """The names of operations, here or in the source, that are not standard."""
         return self.declared.union(f.name for f in self.fragments)
 
     @property

@@ -59,9 +59,7 @@ def advice_on(graph: Graph, name: str, known: Sequence[str]) -> str:
 def step_names(
     pattern: str, own: Mapping[str, str] | None = None
 ) -> Callable[[str], str]:
-    """A function from the names of values inside a rule or a body to those in the graph:
-    `pattern` has `{}` in place of the name of the value, and `own` are exceptions.
-    """
+    """Names inside a rule or a body to those in the graph, by a pattern with `{}`."""
     exceptions = own or {}
     return lambda name: exceptions.get(name) or pattern.format(name)
 

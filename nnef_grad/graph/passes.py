@@ -47,9 +47,7 @@ def prune(graph: Graph) -> Graph:
 
 
 def without_needless(after: Graph, before: Graph) -> Graph:
-    """The graph without operations whose results were used before a pass, and are not any
-    more.
-    """
+    """The graph without operations that a pass has made needless."""
     used = {op.outputs for op in prune(after).operations}
     were = {op.outputs for op in prune(before).operations}
     operations = [
@@ -115,18 +113,14 @@ def _live_part(
 
 
 def put_inputs_first(graph: Graph) -> Graph:
-    """The graph with its externals first, in the order of the signature: some consumers
-    bind inputs by it.
-    """
+    """The graph with its externals first, in the order of the signature."""
     externals = {op.outputs[0]: op for op in graph.operations if op.name == "external"}
     others = [op for op in graph.operations if op.name != "external"]
     return replace(graph, operations=(*(externals[t] for t in graph.inputs), *others))
 
 
 def replace_variables(graph: Graph) -> Graph:
-    """The graph with its variables as further inputs, after its own, in the order of their
-    declaration: their values are no longer part of the model.
-    """
+    """The graph with its variables as further inputs, in their order, after its own."""
     operations = tuple(
         replace(
             op,

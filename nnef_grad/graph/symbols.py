@@ -27,9 +27,7 @@ def symbols(graph: Graph) -> list[str]:
 def refuse_symbols(
     graph: Graph, what: str, kind: type[NnefGradError] = InvalidGraphError
 ) -> None:
-    """Raises an error, at the input that has it, if an extent has no number; `what` says
-    what needs one.
-    """
+    """Raises an error at an input with an open extent; `what` needs its number."""
     for operation in graph.operations if symbols(graph) else ():
         if operation.name == "external" and has_symbols(operation.outputs[0].shape):
             (name, *_) = symbols_of(operation.outputs[0].shape)
@@ -149,8 +147,6 @@ def numbers_of(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
 
 
 def at_numbers(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
-    """A number for each symbol of a graph: the one that inputs of these shapes have, or a
-    usual one.
-    """
+    """A number for each symbol: of inputs of these shapes, or else a usual one."""
     usual = {name: nominal(symbol(name)) for name in symbols(graph)}
     return usual | numbers_of(graph, shapes)

@@ -66,9 +66,7 @@ def is_archive(head: bytes) -> bool:
 
 
 class Unpacked:
-    """The decompressed bytes of an archive. They are best read in order: going back in
-    a compressed archive starts over.
-    """
+    """The bytes of an archive. Going back in a compressed one starts over."""
 
     def __init__(self, name: str, file: BinaryIO) -> None:
         self.name = name
@@ -98,9 +96,7 @@ class Unpacked:
 
 
 class Member(StoredPart):
-    """A file in an archive: `size` bytes from `start`. Its beginning is kept when it is
-    read for the first time.
-    """
+    """A file in an archive: `size` bytes from `start`. Its beginning is kept."""
 
     def __init__(self, archive: Unpacked, steps: Steps, start: int, size: int) -> None:
         self.name = f"{archive.name}/{'/'.join(steps)}"
@@ -235,9 +231,7 @@ def _extension(
 
 
 def _records(archive: Unpacked, data: bytes) -> Iterator[tuple[str, str]]:
-    """The keys and values of lines such as `20 path=graph.nnef`, which begin with their
-    length.
-    """
+    """The keys and values of lines such as `20 path=graph.nnef`: 20 is the length."""
     start = 0
     while start < len(data):
         digits, _, _ = data[start : start + 20].partition(b" ")

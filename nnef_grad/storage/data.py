@@ -234,9 +234,7 @@ def parts_of(
 
 
 def arrays_of(declared: Iterable[Declared], data: VariableData) -> dict[str, Array]:
-    """The arrays of the variables that have data, by label. Codes of which it is not known
-    what they mean are skipped.
-    """
+    """The arrays of variables with data, by label, but for codes of unknown meaning."""
     parts = _find_all(declared, data.fitting, partial=True)
     meanings = data.meanings
     return {
@@ -288,9 +286,7 @@ def _lookup(data: Data) -> Callable[[Declared], Part | None]:
 
 
 def _stored(data: VariableData, variable: Declared) -> Part | None:
-    """The file of a variable; its numbers, if it has them in blocks, which no runtime reads
-    in every operation.
-    """
+    """The file of a variable, or the numbers in its blocks, which few runtimes read."""
     part = data.fitting(variable)
     if part is None or data.keeps_blocks or not read_header(part).items.is_blocks:
         return part
@@ -303,9 +299,7 @@ def _key(label: str) -> str:
 
 
 class _ArrayPart(Part):
-    """An array to be written as a tensor file. It is not kept: the caller's mapping may
-    read it from a file at each lookup.
-    """
+    """An array to be written as a tensor file. It is looked up anew at each use."""
 
     def __init__(self, variable: Declared, data: Data, label: str) -> None:
         self._variable = variable

@@ -169,9 +169,7 @@ def write_texts(texts: Mapping[Path, str], *, overwrite: bool) -> None:
 
 @contextmanager
 def new_files(*paths: Path, overwrite: bool) -> Iterator[dict[Path, Path]]:
-    """The places to write files to, by their paths, where they appear together after it;
-    none does if it fails.
-    """
+    """Places for files, by the paths where all appear after it, or none if it fails."""
     for path in paths:
         with writing(path):
             refuse_existing(path, overwrite=overwrite)
@@ -204,9 +202,7 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
 
 @contextmanager
 def unfinished_folder(path: Path) -> Iterator[Path]:
-    """A new folder beside a path, to be written and committed; otherwise it is removed.
-    Only the owner has access until then.
-    """
+    """A new folder beside a path, for its owner alone; removed unless committed."""
     _remove_leftovers(path, UNFINISHED)
     is_ours = False
     while not is_ours:

@@ -107,9 +107,7 @@ def refuse_text(path: PathLike) -> None:
 def write_stored(
     path: PathLike, parts: Mapping[Steps, Part], *, overwrite: bool
 ) -> None:
-    """Writes the files of a folder or an archive atomically; `overwrite` replaces a model
-    only.
-    """
+    """Writes a folder or an archive atomically; `overwrite` replaces models only."""
     if format_of(path) is not ModelFormat.FOLDER:
         _write_archive(path, parts, overwrite)
         return

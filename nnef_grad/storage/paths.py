@@ -130,9 +130,7 @@ class FileInFolder(StoredPart):
             super().place(path)
 
     def _link(self, target: Path) -> bool:
-        """Links it to a new name, and returns whether that was possible: not across file
-        systems, nor for the file of another user.
-        """
+        """Links it to a new name, if that is possible: not across file systems."""
         with self._open() as file, _open_folder(*self._inside) as parent:
             path = self._at(parent)
             try:
@@ -151,9 +149,7 @@ class FileInFolder(StoredPart):
 
 
 def files_inside(folder: Path) -> Iterator[Steps]:
-    """Every file in a folder and its subfolders, in order. Links are listed too;
-    opening one is an error.
-    """
+    """Every file in a folder and its subfolders, in order, and links, to be refused."""
     waiting: list[tuple[Steps, bool]] = [((), True)]
     count = 0
     while waiting:
@@ -169,9 +165,7 @@ def files_inside(folder: Path) -> Iterator[Steps]:
 
 
 def entries_inside(folder: Path, steps: Steps = ()) -> dict[str, bool]:
-    """The sorted names in a subfolder, each with whether it is a folder; none if the
-    subfolder is not one.
-    """
+    """The sorted names in a subfolder, if it is one, and which of them are folders."""
     place = folder.joinpath(*steps)
     with reading(place):
         try:
@@ -189,9 +183,7 @@ def entries_inside(folder: Path, steps: Steps = ()) -> dict[str, bool]:
 
 @contextmanager
 def _open_folder(folder: Path, steps: Steps) -> Iterator[int | None]:
-    """Opens a subfolder without following links: its descriptor, or None on systems
-    without descriptors of folders.
-    """
+    """Opens a subfolder without links: its descriptor, or None where there is none."""
     if not _BY_DESCRIPTOR:
         for step in steps:
             folder /= step
