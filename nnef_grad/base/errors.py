@@ -72,8 +72,8 @@ class Problem(NamedTuple):
     def as_data(self) -> dict[str, Any]:
         """The same for programs: the message, its place, and those of its callers."""
         places = [] if self.span is None else [self.span, *self.span.callers]
-        found = [place.as_data() for place in places]
-        return {"message": self.message, "places": found}
+        data = [place.as_data() for place in places]
+        return {"message": self.message, "places": data}
 
 
 class NnefGradError(Exception):

@@ -96,8 +96,8 @@ def complete_names(
     except nnef_grad.NnefGradError:
         return []
     names = ["all", "inputs", "variables", *graph.tensors]
-    found = [name for name in names if name.startswith(last)]
-    return [CompletionItem(f"{before}{comma}{name}") for name in found]
+    matching = [name for name in names if name.startswith(last)]
+    return [CompletionItem(f"{before}{comma}{name}") for name in matching]
 
 
 PATH = click.Path()

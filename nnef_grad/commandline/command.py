@@ -63,22 +63,24 @@ def compile_model(
         halves = None if forward is None else nnef_grad.split(graph, whole)
         first = whole.graph if halves is None else halves.backward
         last = _lower(first, target, out, stored)
-        made, documents = replace(whole, graph=last.graph), {out: last}
+        backward, documents = replace(whole, graph=last.graph), {out: last}
         if halves is not None and forward is not None:
             saving = _lower(halves.forward, target, forward, stored)
             halves = replace(halves, forward=saving.graph, backward=last.graph)
             documents = {forward: saving, **documents}
         else:
-            whole = made
+            whole = backward
     before = graph if halves is None else halves.forward
-    checking.print_costs({"forward": before, "backward": made.graph}, halves, spared)
+    checking.print_costs(
+        {"forward": before, "backward": backward.graph}, halves, spared
+    )
     is_untrained = _is_untrained(graph, stored)
     # The halves are checked and shown as the whole that they are halves of.
     constants = last.data if halves is None else {}
     with checking.examined(opened, graph, whole, constants=constants):
-        _write_all(documents, made, out, opened, is_untrained, force)
-    warnings = _warnings(graph, made, is_untrained, out)
-    checking.tell(warnings, nnef_grad.summary(graph, made))
+        _write_all(documents, backward, out, opened, is_untrained, force)
+    warnings = _warnings(graph, backward, is_untrained, out)
+    checking.tell(warnings, nnef_grad.summary(graph, backward))
 
 
 @dataclass(frozen=True)
@@ -200,13 +202,13 @@ def memory_limit(text: str) -> float:
 def _is_untrained(graph: nnef_grad.Graph, stored: Any) -> bool:
     """Whether no variable has data, but for constants of an earlier lowering."""
     labels = (variable.label for variable in declared_variables(graph))
-    known = stored if stored is not None else ()
-    return not any(label in known for label in labels if not is_constant(label))
+    data = stored if stored is not None else ()
+    return not any(label in data for label in labels if not is_constant(label))
 
 
 def _write_all(
     documents: Mapping[str, _Document],
-    made: nnef_grad.Backward,
+    backward: nnef_grad.Backward,
     out: str,
     opened: Opened,
     is_untrained: bool,
@@ -215,7 +217,7 @@ def _write_all(
     """Writes all documents, or none."""
     with ExitStack() as undo:
         for path, document in documents.items():
-            result = made if path == out else document.graph
+            result = backward if path == out else document.graph
             if path == console.PIPE:
                 console.print_result(nnef_grad.dumps(result))
             elif is_onnx(path):
@@ -229,8 +231,8 @@ def _write_all(
             else:
                 # The constants come first: an unused file of the model may have the same
                 # label.
-                found: Any = ChainMap(document.data, opened.stored or {})  # type: ignore[arg-type]
-                data = None if is_text(path) else found
+                both: Any = ChainMap(document.data, opened.stored or {})  # type: ignore[arg-type]
+                data = None if is_text(path) else both
                 nnef_grad.save(
                     result, path, data=data, partial=is_untrained, overwrite=force
                 )
@@ -253,8 +255,8 @@ def _warnings(
     untrained: bool,
     out: str,
 ) -> list[Problem]:
-    found = [*graph.warnings, *map(Problem, backward.warnings)]
+    warnings = [*graph.warnings, *map(Problem, backward.warnings)]
     if untrained and declared_variables(graph) and not is_text(out):
         message = "the model has no data for its variables, so OUT has none either"
-        found.append(Problem(message))
-    return found
+        warnings.append(Problem(message))
+    return warnings

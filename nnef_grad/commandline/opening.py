@@ -142,8 +142,8 @@ class Reading:
 
 def taken(kind: type[Group], options: dict[str, Any]) -> Group:
     """A group of options, which is taken out of all of them."""
-    known: Any = kind
-    names = [field.name for field in fields(known) if field.name in options]
+    group: Any = kind
+    names = [field.name for field in fields(group) if field.name in options]
     return kind(**{name: options.pop(name) for name in names})
 
 

@@ -94,8 +94,8 @@ def _write(step: Step, path: str, force: bool, in_file: InFile | None) -> None:
 def _losses(losses: Sequence[str], output: str | None) -> str | dict[str, str]:
     """The loss, or those of several outputs."""
     named = [_OF_OUTPUT.fullmatch(text) for text in losses]
-    pairs = {found["output"]: found["loss"] for found in named if found is not None}
-    if len(pairs) < sum(found is not None for found in named):
+    pairs = {pair["output"]: pair["loss"] for pair in named if pair is not None}
+    if len(pairs) < sum(pair is not None for pair in named):
         raise UsageError("--loss names an output twice: it has one loss")
     if len(losses) == 1 and not pairs:
         return losses[0] if output is None else {output: losses[0]}

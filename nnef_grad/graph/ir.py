@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict, Union, cast
 
 from nnef_grad.base.errors import Problem
-from nnef_grad.base.frozen import FrozenDict, OpenDict, identified
+from nnef_grad.base.frozen import FrozenDict, OpenDict, frozen
 from nnef_grad.base.source import Span
 from nnef_grad.language.library import standard
 from nnef_grad.language.syntax import Fragment, Value
@@ -32,7 +32,7 @@ Shape = tuple[int, ...]
 STOP = "stop_gradient"
 
 
-@identified
+@frozen(eq=False)
 class Tensor:
     """A tensor of the graph, equal to nothing but itself. `dtype` is scalar, integer,
     logical or string; `shape` has an extent for each axis.
@@ -100,7 +100,7 @@ Attributes = TypedDict(
 )
 
 
-@identified
+@frozen(eq=False)
 class Operation:
     """One invocation, equal to nothing but itself.
 
@@ -133,12 +133,12 @@ class Operation:
     outputs: tuple[Tensor, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        made: Any = self
+        draft: Any = self
         if type(self.attributes) is not FrozenDict:
-            made.attributes = FrozenDict(self.attributes)
-        made.name = self.definition.name
-        made.inputs = tensors(self.operands)
-        made.outputs = tensors(self.results)
+            draft.attributes = FrozenDict(self.attributes)
+        draft.name = self.definition.name
+        draft.inputs = tensors(self.operands)
+        draft.outputs = tensors(self.results)
 
     def rewired(
         self,
@@ -312,13 +312,13 @@ def tensors(values: Iterable[object]) -> tuple[Tensor, ...]:
 
 
 def _leaves(values: tuple[object, ...]) -> list[Tensor]:
-    found: list[Tensor] = []
+    leaves: list[Tensor] = []
     for value in values:
         if type(value) is Tensor:
-            found.append(value)
+            leaves.append(value)
         elif type(value) is tuple:
-            found += _leaves(value)
-    return found
+            leaves += _leaves(value)
+    return leaves
 
 
 def map_tensors(function: Callable[[Tensor], Any], value: Any) -> Any:

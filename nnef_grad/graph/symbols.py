@@ -62,8 +62,8 @@ def with_numbers(graph: Graph, numbers: Mapping[str, int]) -> Graph:
 
 def with_extents(shape: Shape, numbers: Mapping[str, int]) -> Shape:
     """A shape with numbers in the place of some of its symbols."""
-    found: Shape = _Substitution(numbers).at(shape)
-    return found
+    replaced: Shape = _Substitution(numbers).at(shape)
+    return replaced
 
 
 class _Substitution:
@@ -131,19 +131,19 @@ def numbers_of(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
     """The numbers that symbols have where inputs have these shapes, by name. An extent
     that is a symbol says what it is; what follows from others is not solved for.
     """
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for name, tensor in zip(graph.input_names, graph.inputs, strict=True):
-        given = shapes.get(name, ())
-        if len(given) != tensor.rank:
+        shape = shapes.get(name, ())
+        if len(shape) != tensor.rank:
             continue
-        for extent, number in zip(tensor.shape, given, strict=True):
+        for extent, number in zip(tensor.shape, shape, strict=True):
             word = str(extent)
             is_symbol = symbols_of(extent) == [word]
-            if is_symbol and found.setdefault(word, number) != number:
-                both = f"{found[word]} and {number}"
+            if is_symbol and numbers.setdefault(word, number) != number:
+                both = f"{numbers[word]} and {number}"
                 message = f"'{word}' is both {both} in the shapes of the inputs"
                 raise UsageError(message)
-    return found
+    return numbers
 
 
 def at_numbers(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:

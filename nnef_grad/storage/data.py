@@ -44,12 +44,12 @@ class Declared(NamedTuple):
         shape = list(self.shape)
         return f"variable '{self.label}' of type {self.dtype} and shape {shape}"
 
-    def check(self, header: Header, given: str) -> None:
+    def check(self, header: Header, has: str) -> None:
         """Raises `UsageError` if data with this header do not fit."""
         if header.shape != self.shape:
-            raise UsageError(f"{self} {given} of shape {list(header.shape)}")
+            raise UsageError(f"{self} {has} of shape {list(header.shape)}")
         if header.items.dtype != self.dtype:
-            raise UsageError(f"{self} {given} of type {header.items.name}")
+            raise UsageError(f"{self} {has} of type {header.items.name}")
 
 
 # ---- The data of a model ----
@@ -163,15 +163,15 @@ class SinglePrecision(Mapping[str, "Array"]):
     def __init__(
         self, data: VariableData | Mapping[str, Array], declared: Iterable[Declared]
     ) -> None:
-        headers = {v.label: _header(data, v) for v in declared}
-        known = {label: header for label, header in headers.items() if header}
+        pairs = ((v.label, _header(data, v)) for v in declared)
+        headers = {label: header for label, header in pairs if header}
         self._data = data
-        self.blocks = {n for n, header in known.items() if header.items.is_blocks}
-        self.codes = {n for n, header in known.items() if header.items.is_quantized}
+        self.blocks = {n for n, header in headers.items() if header.items.is_blocks}
+        self.codes = {n for n, header in headers.items() if header.items.is_quantized}
         readable = self.codes & {*getattr(data, "meanings", ())}
         self._labels = [
             n
-            for n, header in known.items()
+            for n, header in headers.items()
             if n in self.blocks | readable
             or (header.items.name == "float" and header.bits != 32)
         ]
@@ -179,8 +179,8 @@ class SinglePrecision(Mapping[str, "Array"]):
     def __getitem__(self, label: str) -> Array:
         if label not in self._labels:
             raise KeyError(label)
-        made: Array = self._data[label].astype("float32", copy=False)
-        return made
+        array: Array = self._data[label].astype("float32", copy=False)
+        return array
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._labels)
@@ -209,11 +209,11 @@ def undeclared(declared: Iterable[Declared], data: Data) -> list[Declared]:
     """Descriptions of the data whose labels no variable has."""
     import numpy as np
 
-    known = {_key(variable.label) for variable in declared}
+    labels = {_key(variable.label) for variable in declared}
     others = {
         label: header_of(np.asarray(array))
         for label, array in data.items()
-        if _key(label) not in known
+        if _key(label) not in labels
     }
     return [Declared(label, h.items.dtype, h.shape) for label, h in others.items()]
 

@@ -173,8 +173,8 @@ def entries_inside(folder: Path, steps: Steps = ()) -> dict[str, bool]:
                 _open_folder(folder, steps) as opened,
                 os.scandir(place if opened is None else opened) as entries,
             ):
-                found = {e.name: e.is_dir(follow_symlinks=False) for e in entries}
-                return dict(sorted(found.items()))
+                is_folder = {e.name: e.is_dir(follow_symlinks=False) for e in entries}
+                return dict(sorted(is_folder.items()))
         except (FileNotFoundError, NotADirectoryError):
             if not steps:
                 raise
@@ -211,5 +211,5 @@ def _refuse_other(place: Path, status: os.stat_result, wanted: int) -> None:
         return
     if (kind, wanted) == (stat.S_IFREG, stat.S_IFDIR):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-    found = _KINDS.get(kind, "of an unknown kind")
-    raise UsageError(f"'{place}' is {found}, but must be {_KINDS[wanted]}")
+    is_instead = _KINDS.get(kind, "of an unknown kind")
+    raise UsageError(f"'{place}' is {is_instead}, but must be {_KINDS[wanted]}")
