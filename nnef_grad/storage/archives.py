@@ -24,6 +24,8 @@ BLOCK = tarfile.BLOCKSIZE
 END = bytes(BLOCK)
 GZIP = b"\x1f\x8b"
 
+# The bytes kept of each file: the header of a tensor file.
+KEPT = 128
 # The limits of extension headers, and of names.
 MAX_EXTENSION = 2**20
 MAX_NAME = 1024
@@ -106,8 +108,11 @@ class Member(StoredPart):
         self._archive = archive
         self._kept = b""
 
-    def read(self, start: int, size: int) -> bytearray:
-        data = bytearray(max(0, min(size, self.size - start)))
+    def read(self, start: int, size: int) -> bytes | bytearray:
+        end = max(start, min(start + size, self.size))
+        if end <= len(self._kept):
+            return self._kept[start:end]
+        data = bytearray(end - start)
         # Decompressing it in one piece would take twice the memory.
         for place in range(0, len(data), PIECE):
             wanted = min(PIECE, len(data) - place)
@@ -115,12 +120,9 @@ class Member(StoredPart):
             if len(piece) < wanted:
                 self._archive.fail(TOO_SHORT)
             data[place : place + wanted] = piece
+        if start == 0:
+            self._kept = bytes(data[:KEPT])
         return data
-
-    def beginning(self, size: int) -> bytes:
-        if len(self._kept) < min(size, self.size):
-            self._kept = super().beginning(size)
-        return self._kept[:size]
 
 
 def members(archive: Unpacked) -> Iterator[Member]:
@@ -139,6 +141,7 @@ def members(archive: Unpacked) -> Iterator[Member]:
             other += member.size
         if other > MAX_OTHER:
             archive.fail(f"it contains more than {MAX_OTHER} bytes that no model has")
+        member.read(0, KEPT)  # cheap now: the stream is there
         yield member
 
 

@@ -30,8 +30,6 @@ QUANTIZATION = "graph.quant"
 # The subfolder with the second document of a training step that has two.
 APPLY = "apply"
 
-# The bytes kept of each file in an archive: the header of a tensor file.
-KEPT = 128
 # The number of files listed when the graph is missing.
 NAMED = 4
 
@@ -150,8 +148,7 @@ class _Archive(Container):
             path = "/".join(member.steps)
             self._members[member.steps] = member
             self._same.setdefault(path.lower(), []).append(member.steps)
-            # Reading its header, or a text, is cheap now: the stream is at its position.
-            member.beginning(KEPT)
+            # Reading a text is cheap now: the stream is at its position.
             if path in (GRAPH, QUANTIZATION):
                 self._texts[path] = member.text()
         weakref.finalize(unpacked, file.close)

@@ -138,10 +138,6 @@ class StoredPart(Part):
     def read(self, start: int, size: int) -> bytes | bytearray:
         """Up to `size` of its bytes; fewer at its end."""
 
-    def beginning(self, size: int) -> bytes:
-        """Its first bytes, or all if it has fewer."""
-        return bytes(self.read(0, size))
-
     def text(self) -> Source:
         """The text that it is."""
         data = self.read(0, min(self.size, MAX_TEXT + 1))

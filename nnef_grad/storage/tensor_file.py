@@ -88,7 +88,7 @@ class Header(NamedTuple):
 
 def read_header(part: StoredPart) -> Header:
     """The header of a tensor file, checked for consistency, also with the file's size."""
-    head, size = part.beginning(HEADER), part.size - HEADER
+    head, size = part.read(0, HEADER), part.size - HEADER
     if len(head) < HEADER:
         _fail(part, f"it has {part.size} bytes, but a header has {HEADER}")
     magic, version, length, rank, *extents, bits, code = _FIELDS.unpack_from(head)
@@ -145,7 +145,7 @@ def _items(part: StoredPart, header: Header) -> Array:
     if bits not in (1, 8, 16, 32, 64) and not items.is_blocks:
         what = f"numpy has no {items.name} of {bits} bits"
         raise UsageError(f"cannot read '{part.name}': {what}")
-    head, data = part.beginning(HEADER), part.read(HEADER, header.length)
+    head, data = part.read(0, HEADER), part.read(HEADER, header.length)
     if len(data) < header.length:
         _fail(part, f"it ends after {len(data)} of {header.length} bytes of data")
     read = np.frombuffer(data, np.uint8)
