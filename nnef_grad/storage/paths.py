@@ -183,7 +183,7 @@ def entries_inside(folder: Path, steps: Steps = ()) -> dict[str, bool]:
 
 @contextmanager
 def _open_folder(folder: Path, steps: Steps) -> Iterator[int | None]:
-    """Opens a subfolder without links: its descriptor, or None where there is none."""
+    """Opens a subfolder without links: a descriptor, or None on systems without any."""
     if not _BY_DESCRIPTOR:
         for step in steps:
             folder /= step
