@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +12,8 @@ from nnef_grad.base.public import public
 from nnef_grad.model import declared_variables, load
 from nnef_grad.storage.containers import GRAPH, QUANTIZATION, Container, open_container
 from nnef_grad.storage.data import VariableData, load_data, parts_of
-from nnef_grad.storage.files import PathLike
+from nnef_grad.storage.files import Part, PathLike, Text
 from nnef_grad.storage.output import refuse_text, write_stored
-from nnef_grad.storage.parts import Part, Text
 from nnef_grad.storage.paths import Steps
 from nnef_grad.storage.tensor_file import read_header
 from nnef_grad.training.adapters import DOWN, SCALE, UP, folded
@@ -78,7 +76,7 @@ def merge(
         places = " and ".join(f"'{place}'" for place in trained)
         raise UsageError(f"no values in {places} belong to a variable of '{model}'")
     declared = [variables[label] for label in changed]
-    written = parts_of(declared, changed, Path(path).parent)
+    written = parts_of(declared, changed)
     write_stored(path, {**_own_files(container), **written}, overwrite=overwrite)
     return [*changed]
 

@@ -11,8 +11,7 @@ from support.dialect_models import write_model
 
 import nnef_grad
 from nnef_grad.base.errors import NnefGradError, UsageError
-from nnef_grad.commandline.cli import main
-from nnef_grad.commandline.options import OPTIONS
+from nnef_grad.commandline.cli import OPTIONS, main
 from nnef_grad.frontends import DIALECTS
 from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
 from nnef_grad.frontends.tract.evaluation import EXPANSIONS
