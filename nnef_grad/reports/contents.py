@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -37,7 +38,8 @@ def contents(
     values: Mapping[str, Data] | None = None,
     losses: Mapping[int, float] | None = None,
 ) -> Data:
-    """The contents of the page for a graph and its backward graph.
+    """The contents of the page for a graph and its backward graph: plain data, for JSON.
+    Operations are named by their indices.
 
     Args:
         forward: the graph.
@@ -45,17 +47,10 @@ def contents(
         rules: the rules that it was made with.
         values: what is known of the values of gradients; see `values_shown`.
         losses: those of a training, by the number of the step.
-
-    Returns:
-        Plain data, for JSON. Operations are named by their indices.
-
-    Raises:
-        InvalidGraphError: an extent has no number.
     """
     refuse_symbols(forward, "a report cannot count with")
     drawn = hosts(forward)
     texts = _RuleTexts(rules, {*rules.shapes, *SHAPES, *forward.custom_operations})
-    beside = blocks(forward, backward)
     theirs = forward.tensors
     return {
         "title": forward.name,
@@ -68,12 +63,12 @@ def contents(
         },
         "backward": {
             **_graph(backward.graph, theirs, texts),
-            "places": beside,
+            "places": blocks(forward, backward),
             "broadcasts": _broadcasts(forward, backward),
             "seeds": dict(backward.seeds),
             "gradients": dict(backward.gradients),
         },
-        "rules": [list(text) for text in texts.found],
+        "rules": [list(text) for text in texts.indices],
         "values": dict(values or {}),
         "losses": [
             [int(step), json_number(float(loss))]
@@ -91,8 +86,8 @@ def _active(forward: Graph, backward: Backward, rules: Rules) -> list[bool]:
         [theirs[name] for name in names if name in theirs]
         for names in (backward.gradients, backward.outputs, backward.stopped)
     )
-    found = find_activity(forward, wrt, ends, rules, stopped)
-    operations = {operation for operation, _ in found.operations}
+    activity = find_activity(forward, wrt, ends, rules, stopped)
+    operations = {operation for operation, _ in activity.operations}
     return [operation in operations for operation in forward.operations]
 
 
@@ -106,9 +101,8 @@ def _graph(graph: Graph, theirs: Container[str], texts: _RuleTexts) -> Data:
     """The contents for one graph; `theirs` are the tensors of the forward graph."""
     names = graph.names
     alive = memory_alive(graph, byte_size, kept=graph.outputs)
-    totals = statistics(graph).as_data(by_operation=False)
     return {
-        "totals": totals,
+        "totals": statistics(graph).as_data(by_operation=False),
         "inputs": list(graph.input_names),
         "outputs": list(graph.output_names),
         "tensors": [[n, t.dtype, list(t.shape)] for n, t in graph.tensors.items()],
@@ -126,42 +120,28 @@ def _operation(
     bytes_alive: int,
     texts: _RuleTexts,
 ) -> Data:
+    definition, settings = operation.definition, operation.settings
+    operands = zip(definition.operands, operation.operands, strict=True)
+    shape = SHAPES.get(operation.name)
     return {
         "kind": operation.name,
         "text": _clipped(print_operation(operation, names)),
-        "operands": _operands(operation, names),
+        # The parameters that tensors are given for.
+        "operands": [(p.name, names[t]) for p, x in operands for t in tensors((x,))],
         "results": [names[t] for t in operation.outputs],
-        "attributes": _attributes(operation),
+        "attributes": [
+            (p.name, _clipped(print_value(p.type, settings[p.name])))
+            for p in definition.attributes
+        ],
         "multiplyAdds": multiply_adds(operation),
         "bytesMoved": bytes_moved(operation),
         "bytesAlive": None if operation.name in FED else bytes_alive,
         "rule": texts.index(origin or operation),
         "isDerivative": origin is not None and texts.is_known(origin),
         "isUpdate": origin is not None and not texts.is_known(origin),
-        "family": _family(operation),
+        # That of its shape function.
+        "family": shape.__module__.rpartition(".")[2] if shape else "",
     }
-
-
-def _family(operation: Operation) -> str:
-    """The family of an operation: that of its shape function."""
-    shape = SHAPES.get(operation.name)
-    return "" if shape is None else shape.__module__.rpartition(".")[2]
-
-
-def _operands(
-    operation: Operation, names: Mapping[Tensor, str]
-) -> list[tuple[str, str]]:
-    """The parameters that tensors are given for, each with the name of the tensor."""
-    pairs = zip(operation.definition.operands, operation.operands, strict=True)
-    return [(p.name, names[t]) for p, given in pairs for t in tensors((given,))]
-
-
-def _attributes(operation: Operation) -> list[tuple[str, str]]:
-    """The attributes with their values, defaults included."""
-    return [
-        (p.name, _clipped(print_value(p.type, operation.settings[p.name])))
-        for p in operation.definition.attributes
-    ]
 
 
 def _clipped(text: str) -> str:
@@ -170,46 +150,40 @@ def _clipped(text: str) -> str:
 
 
 class _RuleTexts:
-    """The texts of rules, each once: operations of a kind share theirs."""
+    """The texts of rules, each once: operations of a kind share theirs.
+
+    Attributes:
+        indices: the texts, in order, with their indices.
+    """
 
     def __init__(self, rules: Rules, operations: set[str]) -> None:
         self._rules = rules
         self._operations = operations
-        self._indices: dict[RuleText, int] = {}
-        self._known: dict[Operation, int] = {}
-
-    @property
-    def found(self) -> Sequence[RuleText]:
-        """The texts, in the order of their indices."""
-        return list(self._indices)
+        self.indices: dict[RuleText, int] = {}
+        self.index = cache(self._index)
 
     def is_known(self, origin: Operation) -> bool:
         """Whether it is an operation that is differentiated: an optimizer is none."""
         return origin.name in self._operations
 
-    def index(self, operation: Operation) -> int:
+    def _index(self, operation: Operation) -> int:
         """The index of the text about an operation."""
-        if operation not in self._known:
-            text = (
-                rule_text(self._rules, operation)
-                if self.is_known(operation)
-                else of_update(operation.definition)
-            )
-            index = self._indices.setdefault(text, len(self._indices))
-            self._known[operation] = index
-        return self._known[operation]
+        is_known = self.is_known(operation)
+        of_rule = rule_text(self._rules, operation) if is_known else None
+        text = of_rule or of_update(operation.definition)
+        return self.indices.setdefault(text, len(self.indices))
 
 
 def _broadcasts(forward: Graph, backward: Backward) -> list[str]:
     """For each operation of a backward graph, which broadcasts it undoes, if it does."""
-    there, made = forward.tensors, backward.graph.tensors
+    there, names = forward.tensors, backward.graph.tensors
     makers = {t: op for op in backward.graph.operations for t in op.outputs}
-    said: dict[Operation, dict[str, None]] = {}
+    texts: dict[Operation, dict[str, None]] = {}
     for name, broadcasts in backward.broadcasts.items():
         sentences = dict.fromkeys(_said(b, there) for b in broadcasts)
-        for reduction in _reductions(makers, made[name]) if name in made else ():
-            said.setdefault(reduction, {}).update(sentences)
-    return ["; ".join(said.get(op, ())) for op in backward.graph.operations]
+        for reduction in _reductions(makers, names[name]) if name in names else ():
+            texts.setdefault(reduction, {}).update(sentences)
+    return ["; ".join(texts.get(op, ())) for op in backward.graph.operations]
 
 
 def _reductions(
@@ -219,7 +193,7 @@ def _reductions(
     sum may come before what is computed of it, where that is the same and cheaper. All of
     it is part of the derivative of one operation.
     """
-    found, seen, waiting = [], set[Operation](), [makers[gradient]]
+    reductions, seen, waiting = [], set[Operation](), [makers[gradient]]
     origin = makers[gradient].origin
     while waiting:
         operation = waiting.pop()
@@ -227,11 +201,11 @@ def _reductions(
             continue
         seen.add(operation)
         if operation.name in _REDUCTIONS:
-            found.append(operation)
+            reductions.append(operation)
         if operation.name != "sum_reduce":
             size = prod(operation.outputs[0].shape)
             waiting += [makers[t] for t in operation.inputs if prod(t.shape) == size]
-    return found
+    return reductions
 
 
 def _said(broadcast: Broadcast, there: Mapping[str, Tensor]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from nnef_grad.autodiff.rules import Derivation, Rules
+from nnef_grad.autodiff.rules import Rules
 from nnef_grad.emit.evaluation import instantiate_body
 from nnef_grad.graph.ir import Operation
 from nnef_grad.language.syntax import Fragment
@@ -25,11 +25,8 @@ _NONE = {
 
 
 class RuleText(NamedTuple):
-    """How an operation is differentiated.
-
-    Attributes:
-        title: a phrase: which rule it is.
-        text: the text of the rule, in NNEF or Python; may be empty.
+    """How an operation is differentiated: by which rule, in a phrase, and the text of the
+    rule, in NNEF or Python, if there is one.
     """
 
     title: str
@@ -41,15 +38,20 @@ def rule_text(rules: Rules, operation: Operation) -> RuleText:
     name = operation.name
     if name in _NONE:
         return RuleText(_NONE[name])
-    found: Derivation = rules.derivation(operation)
-    if found.vjp is not None:
-        return _of_vjp(found.vjp)
-    if found.decompose is instantiate_body:
+    derivation = rules.derivation(operation)
+    vjp, decompose = derivation.vjp, derivation.decompose
+    if isinstance(vjp, partial):
+        (fragment,) = vjp.args
+        place = f"{fragment.name} in {fragment.span.source.name}"
+        return RuleText(place, _definition(fragment))
+    if vjp is not None:
+        return RuleText(_place(vjp), _source(vjp))
+    if decompose is instantiate_body:
         body = _definition(operation.definition)
         return RuleText("differentiated through its definition", body)
-    if found.decompose is not None:
+    if decompose is not None:
         how = "replaced by other operations, which are differentiated"
-        return RuleText(f"{how}: {_place(found.decompose)}", _source(found.decompose))
+        return RuleText(f"{how}: {_place(decompose)}", _source(decompose))
     return RuleText("it has no derivative: its results do not move with its operands")
 
 
@@ -58,22 +60,11 @@ def of_update(recipe: Fragment) -> RuleText:
     return RuleText(f"part of {recipe.name}, in the training step", _definition(recipe))
 
 
-def _of_vjp(vjp: Callable[..., Any]) -> RuleText:
-    if isinstance(vjp, partial):
-        (fragment,) = vjp.args
-        return RuleText(_fragment_place(fragment), _definition(fragment))
-    return RuleText(_place(vjp), _source(vjp))
-
-
-def _fragment_place(fragment: Fragment) -> str:
-    return f"{fragment.name} in {fragment.span.source.name}"
-
-
 def _definition(fragment: Fragment) -> str:
     """The definition of a fragment, as it was written."""
     text, place = fragment.span.source.text, fragment.span.start
-    found = _DEFINITION.match(text, max(text.rfind("fragment", 0, place), 0))
-    return "" if found is None else found[0]
+    match = _DEFINITION.match(text, max(text.rfind("fragment", 0, place), 0))
+    return "" if match is None else match[0]
 
 
 def _place(function: Callable[..., Any]) -> str:

@@ -28,13 +28,8 @@ def values_shown(
     checked: Checked | None,
     values: Mapping[str, npt.ArrayLike | Spread] | None,
 ) -> dict[str, dict[str, Any]]:
-    """The numbers shown of each gradient, by its name.
-
-    Args:
-        backward: the backward graph.
-        checked: its comparison with central differences.
-        values: the gradients, or their spreads, by their names; those at the point of the
-            comparison, if not given.
+    """The numbers shown of each gradient of a backward graph, by its name: from its
+    comparison with central differences, or from gradients, or their spreads, by name.
     """
     compared = {g.gradient: g for g in checked.gradients} if checked else {}
     spreads = {name: gradient.spread for name, gradient in compared.items()}
