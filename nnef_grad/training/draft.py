@@ -16,19 +16,13 @@ from nnef_grad.training.recipes import Recipe, opset_of
 
 
 class Draft:
-    """A graph that grows.
-
-    Args:
-        graph: what it is in the beginning.
-        opset: the operations that it may have.
-        recipes: those whose operations it may have besides.
-        labels: further ones that no variable of its own may have: those of variables
-            whose values are kept beside its own.
+    """A graph that grows. It may have the operations of an opset and of recipes, and no
+    variable of its own under the labels of those whose values are kept beside it.
 
     Attributes:
         emit: emits operations after those of the graph.
         inputs: the inputs so far.
-        made: the further variables.
+        state: the further variables.
     """
 
     def __init__(
@@ -41,12 +35,12 @@ class Draft:
         self._graph = graph
         self._tensors = graph.tensors
         self._supply = NameSupply(self._tensors)
-        known = opset_of(recipes, opset).extended(graph.fragments)
-        self.emit = Emitter(known, graph.names, simplify)
+        extended = opset_of(recipes, opset).extended(graph.fragments)
+        self.emit = Emitter(extended, graph.names, simplify)
         for operation in graph.operations:
             self.emit.append(operation)
         self.inputs = [*graph.inputs]
-        self.made: list[Tensor] = []
+        self.state: list[Tensor] = []
         self._labels = {label.lower() for label in (*graph.labels.values(), *labels)}
 
     def tensor(self, name: str) -> Tensor:
@@ -71,8 +65,8 @@ class Draft:
             number, free = number + 1, f"{label}_{number}"
         self._labels.add(free.lower())
         name, how = self.fresh(wish), {"shape": shape, "label": free}
-        self.made.append(self.emit.emit_named(name, "variable", "scalar", **how))
-        return self.made[-1]
+        self.state.append(self.emit.emit_named(name, "variable", "scalar", **how))
+        return self.state[-1]
 
     def fresh(self, wish: str) -> str:
         """A name that no tensor has: the wish, if it is free."""
@@ -93,11 +87,8 @@ class Draft:
         return self.emit("squeeze", single, axes=axes, hint=word)
 
     def finished(self, outputs: Sequence[Tensor], **changes: Any) -> Graph:
-        """The graph with these outputs, without what is not used, with final names.
-
-        Args:
-            outputs: the outputs.
-            changes: other fields of the graph, such as its notes.
+        """The graph with these outputs and other fields, such as its notes, without what is
+        not used, with final names.
         """
         graph = replace(
             self._graph,
@@ -106,7 +97,11 @@ class Draft:
             operations=tuple(self.emit.operations),
             **changes,
         )
-        graph = put_inputs_first(_with_variables_first(prune(graph)))
+        graph = prune(graph)
+        # The variables of the model, then the state, then all other operations.
+        others = [op for op in graph.operations if op.name != "variable"]
+        ordered = (*variables_of(graph), *others)
+        graph = put_inputs_first(replace(graph, operations=ordered))
         names = self.emit.assigned_names(graph.operations, self._supply.taken)
         # Headings show tensors that are not used, too.
         graph = replace(graph, names={**self.emit.hints, **names})
@@ -114,21 +109,13 @@ class Draft:
         return graph
 
 
-def sources_of(operations: Sequence[Operation], value: Operand) -> set[Tensor]:
-    """A tensor and all that it is computed from; nothing, of a number."""
-    found = set(tensors([value]))
+def sources_of(operations: Sequence[Operation], *values: Operand) -> set[Tensor]:
+    """Tensors and all that they are computed from; nothing, of a number."""
+    sources = set(tensors(values))
     for operation in reversed(operations):
-        if not found.isdisjoint(operation.outputs):
-            found.update(operation.inputs)
-    return found
-
-
-def _with_variables_first(graph: Graph) -> Graph:
-    """The graph with its variables before all other operations: those of the model, then
-    the state.
-    """
-    others = [op for op in graph.operations if op.name != "variable"]
-    return replace(graph, operations=(*variables_of(graph), *others))
+        if not sources.isdisjoint(operation.outputs):
+            sources.update(operation.inputs)
+    return sources
 
 
 def variables_of(graph: Graph) -> list[Operation]:

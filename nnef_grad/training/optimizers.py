@@ -13,7 +13,6 @@ from nnef_grad.graph.names import step_names
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.training.choice import Choice
 from nnef_grad.training.draft import Draft, sources_of
-from nnef_grad.training.forms import Carried
 from nnef_grad.training.recipes import (
     FACTOR,
     LEARNING_RATE,
@@ -44,32 +43,31 @@ def update(
     gradients: Mapping[str, Tensor],
     learning_rate: Tensor | None,
     opset: OpSet,
-) -> list[Carried]:
-    """Emits the new values of variables, and those of the state of their optimizers.
+) -> dict[Tensor, Tensor]:
+    """Emits the new value of each variable in order, of the state of each, and of that
+    which all share.
 
     Args:
         draft: the graph that has the variables and the gradients.
         choice: the variables, and how each is trained.
         gradients: their gradients, by the names of the variables.
-        learning_rate: the input with the learning rate, for optimizers that are given
-            none.
+        learning_rate: the input with it, for optimizers that are given none.
         opset: the operations of the graph.
-
-    Returns:
-        The variables in order, then the state of each, then that which all share.
     """
     optimizers = _Optimizers(draft, choice, learning_rate, opset)
-    variables = [optimizers.step(name, gradients[name]) for name in choice.recipes]
-    shared = optimizers.shared
-    states = sorted(optimizers.carried.values(), key=lambda c: c.variable in shared)
-    return [*variables, *states]
+    variables = {
+        draft.tensor(name): optimizers.step(name, gradients[name])
+        for name in choice.recipes
+    }
+    states = optimizers.new_states.items()
+    return variables | dict(sorted(states, key=lambda s: s[0] in optimizers.shared))
 
 
 class _Optimizers:
     """Emits the optimizers of several variables.
 
     Attributes:
-        carried: their state so far.
+        new_states: the new value of each tensor of state so far.
         shared: the learning rate and the state that all variables share, and what is
             computed from nothing else.
     """
@@ -77,7 +75,7 @@ class _Optimizers:
     def __init__(
         self, draft: Draft, choice: Choice, learning_rate: Tensor | None, opset: OpSet
     ) -> None:
-        self.carried: dict[Tensor, Carried] = {}
+        self.new_states: dict[Tensor, Tensor] = {}
         self.shared = set(tensors([learning_rate]))
         self._draft = draft
         self._choice = choice
@@ -87,7 +85,7 @@ class _Optimizers:
         self._groups: dict[object, str] = {}
         self._variables: dict[object, Tensor] = {}
 
-    def step(self, name: str, gradient: Tensor) -> Carried:
+    def step(self, name: str, gradient: Tensor) -> Tensor:
         """Emits the new value of a variable, and the new state."""
         recipe, emit = self._choice.recipes[name], self._draft.emit
         rate, variable = self._rate(recipe), self._draft.tensor(name)
@@ -99,20 +97,21 @@ class _Optimizers:
         values |= _settings(recipe, rate)
         unused = {p.name: 0.0 for p in state_parameters(recipe.fragment)}
         emit.naming = step_names(f"{{}}_{name}")
-        new = emit.tensor("scalar", variable.shape, NEW + name)
-        emit.origin = _heading(recipe, {**values, **held}, new)
+        subject = emit.tensor("scalar", variable.shape, NEW + name)
+        emit.origin = _heading(recipe, {**values, **held}, subject)
         before = len(emit.operations)
         results = recipe.emit(emit, {**values, **unused, **held})
         self._name_shared(emit.operations[before:], recipe, f"_{name}")
         for state, tensor in held.items():
             # What is shared gets its new value once.
-            if tensor not in self.carried:
+            if tensor not in self.new_states:
                 value = results[NEW + state]
                 if not isinstance(value, Tensor):
                     value = emit("constant", shape=tensor.shape, value=(value,))
-                self.carried[tensor] = Carried(tensor, value)
+                self.new_states[tensor] = value
         emit.origin = None
-        return Carried(variable, results[NEW + "variable"])
+        new: Tensor = results[NEW + "variable"]
+        return new
 
     def _rate(self, recipe: Recipe) -> Any:
         """The learning rate, times its factor."""
@@ -187,10 +186,6 @@ def _states(
 
     A state has the shape of its new value. As that may depend on the shapes of others, all
     are numbers at first, and grow.
-
-    Raises:
-        NnefGradError: the fragment does not return the new value of a parameter, or
-            gives it another shape than that of the variable.
     """
     names = [p.name for p in state_parameters(recipe.fragment)]
     shapes: dict[str, Shape] = dict.fromkeys(names, ())
@@ -227,26 +222,29 @@ def _trial(
     """
     emit = Emitter(opset_of([recipe], opset))
     wanted = {**dict.fromkeys(OPTIMIZER.begins, shape), **shapes}
-    given = {n: emit.tensor("scalar", extents, n) for n, extents in wanted.items()}
+    operands = {n: emit.tensor("scalar", extents, n) for n, extents in wanted.items()}
     is_input = isinstance(learning_rate, Tensor)
     rate = emit.tensor("scalar", (), LEARNING_RATE) if is_input else learning_rate
-    results = recipe.emit(emit, {**_settings(recipe, rate), **given})
+    results = recipe.emit(emit, {**_settings(recipe, rate), **operands})
     new = {name: results[NEW + name] for name in ("variable", *shapes)}
     if (extents := shape_of(new["variable"])) != shape:
         what = f"'{recipe.name}' gives a variable of shape {list(shape)}"
         message = f"{what} a value of shape {list(extents)}"
         raise UsageError(message, recipe.fragment.span)
     sources = {name: sources_of(emit.operations, value) for name, value in new.items()}
-    reads = {n: {m for m in given if given[m] in found} for n, found in sources.items()}
+    reads = {
+        name: {n for n, operand in operands.items() if operand in sources[name]}
+        for name in new
+    }
     return {name: shape_of(new[name]) for name in shapes}, reads
 
 
 def _settings(recipe: Recipe, learning_rate: Any) -> dict[str, Any]:
     """The values of the parameters that are neither tensors of the variable nor state."""
     state = {p.name for p in state_parameters(recipe.fragment)}
-    given = {} if learning_rate is None else {LEARNING_RATE: learning_rate}
+    rate = {} if learning_rate is None else {LEARNING_RATE: learning_rate}
     return {
-        p.name: given[p.name] if p.name in given else recipe.setting(p)
+        p.name: rate[p.name] if p.name in rate else recipe.setting(p)
         for p in recipe.fragment.parameters[len(OPTIMIZER.begins) :]
-        if p.name in given or p.name not in state
+        if p.name in rate or p.name not in state
     }
