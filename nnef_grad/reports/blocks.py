@@ -8,7 +8,7 @@ it stands where those stand that read its results.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.graph.ir import Graph, Operation, Tensor
@@ -42,18 +42,8 @@ def blocks(forward: Graph, backward: Backward) -> list[int]:
     # What nothing reads, and is made of nothing, is at the end: zeros, the gradient of a
     # tensor without influence.
     last = len(forward.operations) - 1
-    own = (_known(places, op.outputs) for op in operations)
+    own = (_place_of(places, op.outputs) for op in operations)
     return [last if place is None else place for place in own]
-
-
-def origin_of(
-    operation: Operation, names: Mapping[Tensor, str], forward: Container[str]
-) -> Operation | None:
-    """The forward operation whose derivative an operation of the backward graph is part of.
-    The forward graph, whose names are given, may be a backward graph itself: what is
-    computed again has the origin that it had.
-    """
-    return None if names[operation.outputs[0]] in forward else operation.origin
 
 
 def _known_places(forward: Graph, backward: Backward) -> Places:
@@ -96,11 +86,11 @@ def _place_rest(places: Places, operations: tuple[Operation, ...]) -> None:
     """
     for operation in operations:
         if operation.origin is not None:
-            _put(places, operation.outputs, _known(places, operation.origin.outputs))
+            _put(places, operation.outputs, _place_of(places, operation.origin.outputs))
     for operation in reversed(operations):
-        _put(places, operation.inputs, _known(places, operation.outputs))
+        _put(places, operation.inputs, _place_of(places, operation.outputs))
     for operation in operations:
-        _put(places, operation.outputs, _known(places, operation.inputs[::-1]))
+        _put(places, operation.outputs, _place_of(places, operation.inputs[::-1]))
 
 
 def _put(places: Places, tensors: Iterable[Tensor], place: int | None) -> None:
@@ -110,5 +100,5 @@ def _put(places: Places, tensors: Iterable[Tensor], place: int | None) -> None:
             places.setdefault(tensor, place)
 
 
-def _known(places: Places, tensors: Iterable[Tensor]) -> int | None:
+def _place_of(places: Places, tensors: Iterable[Tensor]) -> int | None:
     return next((places[t] for t in tensors if t in places), None)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
-from functools import cache
+import inspect
+import re
+from collections.abc import Callable, Container, Mapping
+from functools import cache, lru_cache, partial
 from math import prod
 from typing import Any
 
@@ -11,16 +13,17 @@ from nnef_grad.autodiff.activity import find_activity
 from nnef_grad.autodiff.backward import Backward, Broadcast, summary
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.autodiff.statistics import statistics
+from nnef_grad.emit.evaluation import instantiate_body
 from nnef_grad.graph.ir import Graph, Operation, Tensor, tensors
 from nnef_grad.graph.printer import print_operation, print_value
 from nnef_grad.graph.symbols import refuse_symbols
+from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops import SHAPES
 from nnef_grad.ops.costs import byte_size, bytes_moved, multiply_adds
 from nnef_grad.ops.liveness import memory_alive
-from nnef_grad.ops.traits import FED
-from nnef_grad.reports.blocks import blocks, hosts, origin_of
+from nnef_grad.ops.traits import FED, SOURCES, STEPS
+from nnef_grad.reports.blocks import blocks, hosts
 from nnef_grad.reports.folds import Fold, Part, folds
-from nnef_grad.reports.rule_texts import RuleText, of_update, rule_text
 from nnef_grad.reports.values import json_number
 
 Data = dict[str, Any]
@@ -29,6 +32,14 @@ Data = dict[str, Any]
 LONGEST = 4000
 # What `unbroadcast` emits.
 _REDUCTIONS = ("sum_reduce", "squeeze")
+# A fragment has no braces but those of its body.
+_DEFINITION = re.compile(r"fragment\b[^{]*\{[^}]*\}")
+_NONE = {
+    **dict.fromkeys(SOURCES, "it has no operands: there is nothing to differentiate"),
+    **dict.fromkeys(
+        STEPS, "a step function: the derivative is zero wherever it exists"
+    ),
+}
 
 
 def contents(
@@ -107,7 +118,8 @@ def _graph(graph: Graph, theirs: Container[str], texts: _RuleTexts) -> Data:
         "outputs": list(graph.output_names),
         "tensors": [[n, t.dtype, list(t.shape)] for n, t in graph.tensors.items()],
         "operations": [
-            _operation(op, names, origin_of(op, names, theirs), memory, texts)
+            # What is computed again has the origin that it had in the forward graph.
+            _operation(op, names, names[op.outputs[0]] in theirs, memory, texts)
             for op, memory in zip(graph.operations, alive, strict=True)
         ],
     }
@@ -116,13 +128,14 @@ def _graph(graph: Graph, theirs: Container[str], texts: _RuleTexts) -> Data:
 def _operation(
     operation: Operation,
     names: Mapping[Tensor, str],
-    origin: Operation | None,
+    is_forward: bool,
     bytes_alive: int,
     texts: _RuleTexts,
 ) -> Data:
     definition, settings = operation.definition, operation.settings
     operands = zip(definition.operands, operation.operands, strict=True)
     shape = SHAPES.get(operation.name)
+    origin = None if is_forward else operation.origin
     return {
         "kind": operation.name,
         "text": _clipped(print_operation(operation, names)),
@@ -147,31 +160,6 @@ def _operation(
 def _clipped(text: str) -> str:
     """The text, or its head: constants may have thousands of items."""
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} \N{HORIZONTAL ELLIPSIS}"
-
-
-class _RuleTexts:
-    """The texts of rules, each once: operations of a kind share theirs.
-
-    Attributes:
-        indices: the texts, in order, with their indices.
-    """
-
-    def __init__(self, rules: Rules, operations: set[str]) -> None:
-        self._rules = rules
-        self._operations = operations
-        self.indices: dict[RuleText, int] = {}
-        self.index = cache(self._index)
-
-    def is_known(self, origin: Operation) -> bool:
-        """Whether it is an operation that is differentiated: an optimizer is none."""
-        return origin.name in self._operations
-
-    def _index(self, operation: Operation) -> int:
-        """The index of the text about an operation."""
-        is_known = self.is_known(operation)
-        of_rule = rule_text(self._rules, operation) if is_known else None
-        text = of_rule or of_update(operation.definition)
-        return self.indices.setdefault(text, len(self.indices))
 
 
 def _broadcasts(forward: Graph, backward: Backward) -> list[str]:
@@ -215,3 +203,85 @@ def _said(broadcast: Broadcast, there: Mapping[str, Tensor]) -> str:
         for name in broadcast
     )
     return f"{operand} was broadcast to {result}"
+
+
+# ---- The texts of rules: how an operation was differentiated, for a reader ----
+
+
+# A phrase, which rule it is, and its text, in NNEF or Python, if there is one.
+_RuleText = tuple[str, str]
+
+
+class _RuleTexts:
+    """The texts of rules, each once: operations of a kind share theirs.
+
+    Attributes:
+        indices: the texts, in order, with their indices.
+    """
+
+    def __init__(self, rules: Rules, operations: set[str]) -> None:
+        self._rules = rules
+        self._operations = operations
+        self.indices: dict[_RuleText, int] = {}
+        self.index = cache(self._index)
+
+    def is_known(self, origin: Operation) -> bool:
+        """Whether it is an operation that is differentiated: an optimizer is none."""
+        return origin.name in self._operations
+
+    def _index(self, operation: Operation) -> int:
+        """The index of the text about an operation."""
+        is_known = self.is_known(operation)
+        of_rule = _rule_text(self._rules, operation) if is_known else None
+        text = of_rule or _of_update(operation.definition)
+        return self.indices.setdefault(text, len(self.indices))
+
+
+def _rule_text(rules: Rules, operation: Operation) -> _RuleText:
+    """How the rules differentiate an operation."""
+    name = operation.name
+    if name in _NONE:
+        return _NONE[name], ""
+    derivation = rules.derivation(operation)
+    vjp, decompose = derivation.vjp, derivation.decompose
+    if isinstance(vjp, partial):
+        (fragment,) = vjp.args
+        place = f"{fragment.name} in {fragment.span.source.name}"
+        return place, _definition(fragment)
+    if vjp is not None:
+        return _place(vjp), _source(vjp)
+    if decompose is instantiate_body:
+        body = _definition(operation.definition)
+        return "differentiated through its definition", body
+    if decompose is not None:
+        how = "replaced by other operations, which are differentiated"
+        return f"{how}: {_place(decompose)}", _source(decompose)
+    return "it has no derivative: its results do not move with its operands", ""
+
+
+def _of_update(recipe: Fragment) -> _RuleText:
+    """The use that a training step makes of gradients: an optimizer, or clipping."""
+    return f"part of {recipe.name}, in the training step", _definition(recipe)
+
+
+def _definition(fragment: Fragment) -> str:
+    """The definition of a fragment, as it was written."""
+    text, place = fragment.span.source.text, fragment.span.start
+    match = _DEFINITION.match(text, max(text.rfind("fragment", 0, place), 0))
+    return "" if match is None else match[0]
+
+
+def _place(function: Callable[..., Any]) -> str:
+    """The name of a function, and the file that it is in."""
+    name = getattr(function, "__name__", type(function).__name__)
+    module = getattr(function, "__module__", None) or ""
+    return f"{name} in {module.replace('.', '/')}.py" if module else name
+
+
+@lru_cache(maxsize=256)
+def _source(function: Callable[..., Any]) -> str:
+    """The text of a function, where Python has it; otherwise what it says of itself."""
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        return inspect.getdoc(function) or ""

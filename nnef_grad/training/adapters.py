@@ -8,7 +8,7 @@ with zeros, so that the model computes at first what it did without them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from math import isfinite, prod
 from numbers import Real
@@ -90,49 +90,38 @@ def _settings(pattern: str, adapter: Any) -> tuple[int, float]:
 
 
 class _Factors(NamedTuple):
-    """The shapes of A and of B, and the numbers of inputs and of outputs."""
+    """The shapes of A and of B, the numbers of inputs and of outputs, and the settings that
+    an operation has with B, too: with A it has all.
+    """
 
     down: Shape
     up: Shape
     inputs: int
     outputs: int
+    kept: tuple[str, ...] = ()
 
 
-def _of_rows(shape: Shape, rank: int) -> _Factors:
-    """Of a matrix with a row for each output."""
-    *outer, rows, columns = shape
-    return _Factors((*outer, rank, columns), (*outer, rows, rank), columns, rows)
-
-
-def _of_columns(shape: Shape, rank: int) -> _Factors:
-    """Of a matrix with a column for each output."""
-    *outer, rows, columns = shape
-    return _Factors((*outer, rows, rank), (*outer, rank, columns), rows, columns)
-
-
-def _of_filters(shape: Shape, rank: int) -> _Factors:
-    count, *window = shape
-    up = (count, rank, *[1] * (len(window) - 1))
-    return _Factors((rank, *window), up, prod(window), count)
-
-
-# The shapes of the factors from that of a variable and the rank; and the settings that an
-# operation has with B, too: with A it has all.
-_Form = tuple[Callable[[Shape, int], _Factors], tuple[str, ...]]
-_FLAGS = ("transposeA", "transposeB")
-
-
-def _form(operation: Operation, place: int) -> _Form | None:
-    """How an operation reads the variable at a place; None if adapters are not for it."""
-    settings = operation.settings
-    if operation.name == "matmul":
-        has_rows = (place == 1) == settings[_FLAGS[place]]
-        # Of the factors both are transposed, or none; of the others what comes first.
-        return _of_rows if has_rows else _of_columns, (_FLAGS[place],)
-    if (operation.name, place) == ("linear", 1):
-        return _of_rows, ()
-    is_filter = (operation.name, place) == ("conv", 1) and settings["groups"] == 1
-    return (_of_filters, ()) if is_filter else None
+def _factors(operation: Operation, place: int, rank: int) -> _Factors | None:
+    """The factors of the variable that an operation reads at a place; None if adapters are
+    not for it.
+    """
+    variable: Any = operation.operands[place]
+    kind, settings = (operation.name, place), operation.settings
+    if kind == ("conv", 1) and settings["groups"] == 1:
+        count, *window = variable.shape
+        up = (count, rank, *[1] * (len(window) - 1))
+        return _Factors((rank, *window), up, prod(window), count)
+    *outer, rows, columns = variable.shape
+    of_rows, of_columns = (*outer, rank, columns), (*outer, rows, rank)
+    if kind == ("linear", 1):
+        return _Factors(of_rows, of_columns, columns, rows)
+    if operation.name != "matmul":
+        return None
+    # Of the factors both are transposed, or none; of the others what comes first.
+    flag = ("transposeA", "transposeB")[place]
+    if (place == 1) == settings[flag]:
+        return _Factors(of_rows, of_columns, columns, rows, (flag,))
+    return _Factors(of_columns, of_rows, rows, columns, (flag,))
 
 
 class _Making:
@@ -158,14 +147,13 @@ class _Making:
         self, places: list[int], emit: Emitter, operation: Operation
     ) -> tuple[Any, ...]:
         weight: Any = operation.operands[places[0]]
-        own = self._weights[weight]
-        form = _form(operation, places[0]) if len(places) == 1 else None
-        if form is None:
+        own, settings = self._weights[weight], operation.settings
+        place, *others = places
+        wanted = None if others else _factors(operation, place, own.rank)
+        if wanted is None:
             message = f"'{operation.name}' reads '{own.label}': adapters are for the"
             what = "matrices of linear and matmul, and filters of conv of one group"
             raise UsageError(f"{message} {what}", operation.span)
-        shapes, kept = form
-        wanted, settings = shapes(weight.shape, own.rank), operation.settings
         if weight not in self.factors:
             self.factors[weight] = self._new(emit, own, wanted)
         down, up = self.factors[weight]
@@ -175,26 +163,29 @@ class _Making:
         hints = (emit.naming("frozen"),)
         (frozen,) = emit.emit_again(operation, operation.operands, hints=hints)
         # The variable is the first operand, or the second; there is no bias.
-        step = 1 if places[0] == 1 else -1
-        x, bias = operation.operands[1 - places[0]], [0.0] * len(operation.operands[2:])
+        step = 1 if place == 1 else -1
+        x, bias = operation.operands[1 - place], [0.0] * len(operation.operands[2:])
         reading = [x, down][::step]
         low = emit(operation.name, *reading, *bias, hint="low", **settings)
         if own.alpha != own.rank:
             low = emit("mul", low, own.alpha / own.rank, hint="scaled")
-        writing, settings = [low, up][::step], {name: settings[name] for name in kept}
+        writing, settings = (
+            [low, up][::step],
+            {name: settings[name] for name in wanted.kept},
+        )
         change = emit(operation.name, *writing, *bias, hint="change", **settings)
         return (emit("add", frozen, change),)
 
     def _new(self, emit: Emitter, own: _Weight, wanted: _Factors) -> list[Tensor]:
         """New variables A and B."""
-        down, up, inputs, outputs = wanted
-        if own.rank >= min(inputs, outputs):
+        if own.rank >= min(wanted.inputs, wanted.outputs):
             message = f"the rank {own.rank} of an adapter is not below that of"
             raise UsageError(f"{message} '{own.label}'")
         # As in torch.nn.Linear: within one over the root of the number of inputs.
         random = np.random.default_rng(crc32(own.label.encode()))
-        drawn = random.uniform(-1.0, 1.0, down) / np.sqrt(inputs)
-        begin = {DOWN: drawn.astype(np.float32), UP: np.zeros(up, np.float32)}
+        drawn = random.uniform(-1.0, 1.0, wanted.down) / np.sqrt(wanted.inputs)
+        zeros = np.zeros(wanted.up, np.float32)
+        begin = {DOWN: drawn.astype(np.float32), UP: zeros}
         self.data |= {own.label + end: value for end, value in begin.items()}
         return [
             emit.emit_named(

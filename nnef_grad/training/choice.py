@@ -112,7 +112,12 @@ def chosen(
         *_left(left, labels),
         *_merged(recipes, labels),
     )
-    return Choice(recipes, own, any(map(_needs_rate, recipes.values())), warnings)
+    needs_rate = any(
+        p.name == LEARNING_RATE and p.name not in recipe.settings
+        for recipe in recipes.values()
+        for p in recipe.fragment.parameters
+    )
+    return Choice(recipes, own, needs_rate, warnings)
 
 
 def _merged(recipes: Mapping[str, Recipe], labels: Mapping[str, str]) -> Iterator[str]:
@@ -210,8 +215,3 @@ def _by_group(
         for name in matching([pattern], labels, _TRAINED):
             recipes[name] = with_settings(recipes[name], settings)
     return recipes
-
-
-def _needs_rate(recipe: Recipe) -> bool:
-    names = {p.name for p in recipe.fragment.parameters}
-    return LEARNING_RATE in names and LEARNING_RATE not in recipe.settings

@@ -51,7 +51,7 @@ class Draft:
         self, wish: str, shape: Shape, dtype: str = "scalar", *, before: str = ""
     ) -> Tensor:
         """A further input, after the others, or before the one of a name."""
-        name = self.fresh(wish)
+        name = self._supply.fresh(wish)
         tensor = self.emit.emit_named(name, "external", dtype, shape=shape)
         names = [self.emit.names[t] for t in self.inputs]
         place = names.index(before) if before in names else len(names)
@@ -64,19 +64,15 @@ class Draft:
         while free.lower() in self._labels:
             number, free = number + 1, f"{label}_{number}"
         self._labels.add(free.lower())
-        name, how = self.fresh(wish), {"shape": shape, "label": free}
+        name, how = self._supply.fresh(wish), {"shape": shape, "label": free}
         self.state.append(self.emit.emit_named(name, "variable", "scalar", **how))
         return self.state[-1]
-
-    def fresh(self, wish: str) -> str:
-        """A name that no tensor has: the wish, if it is free."""
-        return self._supply.fresh(wish)
 
     def named(self, value: Operand, wish: str) -> Tensor:
         """The tensor of a value, under a name of its own: the wish, if it is free."""
         if isinstance(value, Tensor) and self.emit.names.get(value) == wish:
             return value
-        return self.emit.pin_name(value, self.fresh(wish))
+        return self.emit.pin_name(value, self._supply.fresh(wish))
 
     def reduced(self, tensor: Tensor, operation: str, word: str) -> Tensor:
         """A reduction of all elements: a tensor of rank 0, called by a word."""
@@ -90,18 +86,11 @@ class Draft:
         """The graph with these outputs and other fields, such as its notes, without what is
         not used, with final names.
         """
-        graph = replace(
-            self._graph,
-            inputs=tuple(self.inputs),
-            outputs=tuple(outputs),
-            operations=tuple(self.emit.operations),
-            **changes,
-        )
-        graph = prune(graph)
         # The variables of the model, then the state, then all other operations.
-        others = [op for op in graph.operations if op.name != "variable"]
-        ordered = (*variables_of(graph), *others)
-        graph = put_inputs_first(replace(graph, operations=ordered))
+        operations = sorted(self.emit.operations, key=lambda op: op.name != "variable")
+        interface = {"inputs": tuple(self.inputs), "outputs": tuple(outputs)}
+        changes |= {**interface, "operations": tuple(operations)}
+        graph = put_inputs_first(prune(replace(self._graph, **changes)))
         names = self.emit.assigned_names(graph.operations, self._supply.taken)
         # Headings show tensors that are not used, too.
         graph = replace(graph, names={**self.emit.hints, **names})

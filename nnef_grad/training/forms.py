@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import compress
 from typing import Any, Literal
 
 import numpy as np
@@ -372,20 +371,20 @@ def _with_inputs(graph: Graph, changed: Iterable[str]) -> tuple[Graph, dict[str,
 def _with_updates(plan: Plan) -> tuple[Graph, dict[str, str]]:
     """The plan with an update of each variable, and what it reports as outputs."""
     graph, names = plan.graph, dict(plan.graph.names)
-    supply, define = NameSupply(graph.tensors), standard()["update"]
-    updates = []
+    supply, update = NameSupply(graph.tensors), standard()["update"]
+    updates, results = list[Operation](), dict[Tensor, Tensor]()
     for variable, new in plan.carried.items():
-        result = Tensor(variable.dtype, variable.shape)
+        dtype = variable.dtype
+        results[variable] = result = Tensor(dtype, variable.shape)
         names[result] = supply.fresh(f"updated_{names[variable]}")
-        pair, dtype = (variable, new), variable.dtype
-        updates.append(Operation(define, pair, {}, (result,), dtype))
-    results = tuple(op.outputs[0] for op in updates)
+        updates.append(Operation(update, (variable, new), {}, (result,), dtype))
     # A graph has an output: where there is nothing to report, what becomes of variables.
-    trained = [variable not in plan.zeros for variable in plan.carried]
-    outputs = plan.reports or tuple(compress(results, trained))
-    pairs = zip(plan.carried, results, strict=True)
-    state = {names[variable]: names[result] for variable, result in pairs}
-    operations = (*graph.operations, *updates)
-    graph = replace(graph, outputs=outputs, operations=operations, names=names)
+    trained = (result for v, result in results.items() if v not in plan.zeros)
+    graph = replace(
+        graph,
+        outputs=plan.reports or tuple(trained),
+        operations=(*graph.operations, *updates),
+        names=names,
+    )
     verify(graph)
-    return graph, state
+    return graph, {names[v]: names[result] for v, result in results.items()}

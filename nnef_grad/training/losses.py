@@ -277,10 +277,9 @@ def matrices(graph: Graph) -> Iterator[str]:
     scales and offsets: several axes of them are longer than 1, or a product reads them.
     """
     multiplied = {
-        operand
-        for op in graph.operations
-        for parameter, operand in zip(op.definition.operands, op.operands, strict=True)
-        if isinstance(operand, Tensor) and parameter.name in _FILTERS.get(op.name, ())
+        operation.operands[place]
+        for operation in graph.operations
+        for place in _FILTERS.get(operation.name, ())
     }
     for variable in graph.variables:
         is_long = prod(variable.shape) > max(variable.shape, default=1)
@@ -288,11 +287,12 @@ def matrices(graph: Graph) -> Iterator[str]:
             yield graph.names[variable]
 
 
-_FILTERS: dict[str, tuple[str, ...]] = {
-    "conv": ("filter",),
-    "deconv": ("filter",),
-    "linear": ("filter",),
-    "matmul": ("A", "B"),
-    "separable_conv": ("plane_filter", "point_filter"),
-    "separable_deconv": ("plane_filter", "point_filter"),
+# The places of the operands that are filters or matrices.
+_FILTERS = {
+    "conv": (1,),
+    "deconv": (1,),
+    "linear": (1,),
+    "matmul": (0, 1),
+    "separable_conv": (1, 2),
+    "separable_deconv": (1, 2),
 }

@@ -137,9 +137,6 @@ class Training(Iterator[float]):
         )
         self._batches = iter(self._bar.__enter__())
 
-    def __iter__(self) -> Training:
-        return self
-
     def __next__(self) -> float:
         """Makes a step, and returns the loss before it."""
         try:

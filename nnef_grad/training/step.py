@@ -156,7 +156,10 @@ def training_step(
         train = [*map(escape, factors), *others]
     statistics = statistics_of(graph)
     recipes = read_losses(graph, loss)
-    graph, quantized = _quantized(graph, quantize, opset)
+    quantized: Mapping[Tensor, Tensor] = {}
+    if quantize:
+        graph, quantized = with_quantization(graph, opset)
+    graph = replace(graph, quantization={})
     moved = {graph.tensors[old]: graph.tensors[new] for old, new in updates.items()}
     if batch_statistics is not None:
         graph, running = with_batch_statistics(graph, batch_statistics, opset)
@@ -198,7 +201,8 @@ def training_step(
     if not loss_scale:
         # They are outputs as they are.
         names |= {new: NEW + graph.names[old] for old, new in moved.items()}
-    graph = _renamed(graph, names)
+    free = {t: name for t, name in names.items() if name not in graph.tensors}
+    graph = replace(graph, names={**graph.names, **free})
     assembly = _Assembly(
         own, objective, choice, clipping, accumulate, loss_scale, opset
     )
@@ -242,13 +246,6 @@ def _refuse_count(batches: int) -> None:
         raise UsageError(f"{message}: {MOST_BATCHES} is the most")
 
 
-def _renamed(graph: Graph, names: Mapping[Tensor, str]) -> Graph:
-    """The graph with other names for some tensors, as far as these are free."""
-    taken = graph.tensors
-    others = {tensor: name for tensor, name in names.items() if name not in taken}
-    return replace(graph, names={**graph.names, **others})
-
-
 def _form(state: Form | None, target: str) -> Form:
     if state not in (None, "variables", "inputs"):
         raise UsageError(f"the state is in 'variables' or 'inputs', not '{state}'")
@@ -275,14 +272,6 @@ def _parts(
     outputs = tuple(y for y in graph.outputs if names[y] not in updated)
     graph = replace(graph, outputs=outputs)
     return graph, model.data, model.trainable, updates
-
-
-def _quantized(
-    graph: Graph, quantize: bool, opset: OpSet
-) -> tuple[Graph, Mapping[Tensor, Tensor]]:
-    if quantize:
-        return with_quantization(graph, opset)
-    return replace(graph, quantization={}), {}
 
 
 @dataclass(frozen=True)
@@ -313,24 +302,19 @@ class _Assembly:
         if self.loss_scale:
             parts = divided(draft, parts, tensors[LOSS_SCALE], "unscaled")
             is_finite = finite(draft, parts)
-        loss = [tensors[self.objective.loss]]
+        reports = [tensors[self.objective.loss]]
         if self.accumulate == 1:
             carried = {**self._updated(draft, parts), **moved}
-            head = f"{self.model.name}_step", self._notes("A training step")
-            return [_plan(draft, loss, (), carried, is_finite, *head)]
-        sums = self._sums(draft)
+            notes = self._notes("A training step")
+            return [self._plan(draft, "step", notes, carried, reports, is_finite)]
         added = {
             total: draft.emit("add", total, parts[name], hint="sum")
-            for name, total in sums.items()
+            for name, total in self._sums(draft).items()
         }
-        trained = [tensors[name] for name in self.choice.recipes]
-        what = "The gradients of a batch, added to those of others,"
-        head = f"{self.model.name}_accumulate", self._notes(what)
-        carried = {**added, **moved}
-        return [
-            _plan(draft, loss, trained, carried, is_finite, *head),
-            self._using(graph),
-        ]
+        carried, trained = {**added, **moved}, [tensors[v] for v in self.choice.recipes]
+        notes = self._notes("The gradients of a batch, added to those of others,")
+        how = "accumulate", notes, carried, reports, is_finite, trained
+        return [self._plan(draft, *how), self._using(graph)]
 
     def _using(self, graph: Graph) -> Plan:
         """The step that uses the sums of gradients, and sets them to zero."""
@@ -345,7 +329,7 @@ class _Assembly:
         }
         carried = {**self._updated(draft, gradients), **zeros}
         note = f"A training step of '{self.model.name}' with the gradients of {count} batches."
-        return _plan(draft, [], (), carried, None, f"{self.model.name}_apply", [note])
+        return self._plan(draft, "apply", [note], carried)
 
     def _updated(self, draft: Draft, gradients: Gradients) -> dict[Tensor, Tensor]:
         """The new values of variables and of the state of optimizers."""
@@ -380,31 +364,31 @@ class _Assembly:
         recipes = self.choice.recipes.values()
         return Draft(graph, self.opset, recipes, self.model.labels.values())
 
-
-def _plan(
-    draft: Draft,
-    reports: Sequence[Tensor],
-    read: Sequence[Tensor],
-    carried: Mapping[Tensor, Tensor],
-    is_finite: Tensor | None,
-    name: str,
-    notes: Sequence[str],
-) -> Plan:
-    """The plan of what was emitted: outputs besides new values, variables that another step
-    changes, and those that this one does. Where something is not finite, nothing changes.
-    """
-    emit = draft.emit
-    emit.naming = str
-    named = {}
-    for variable, value in carried.items():
+    def _plan(
+        self,
+        draft: Draft,
+        ending: str,
+        notes: Sequence[str],
+        carried: Mapping[Tensor, Tensor],
+        reports: Sequence[Tensor] = (),
+        is_finite: Tensor | None = None,
+        read: Sequence[Tensor] = (),
+    ) -> Plan:
+        """The plan of what was emitted: the new values of variables, outputs besides these, and
+        variables that another step changes. Where something is not finite, nothing changes.
+        """
+        emit = draft.emit
+        emit.naming = str
+        named = {}
+        for variable, value in carried.items():
+            if is_finite is not None:
+                value = emit("select", is_finite, value, variable, hint="kept")
+            named[variable] = draft.named(value, NEW + emit.names[variable])
         if is_finite is not None:
-            value = emit("select", is_finite, value, variable, hint="kept")
-        named[variable] = draft.named(value, NEW + emit.names[variable])
-    if is_finite is not None:
-        flag = draft.named(emit("select", is_finite, 1.0, 0.0), "is_finite")
-        reports = [*reports, flag]
-    # The flag comes last.
-    outputs = [*reports[:1], *named.values(), *reports[1:]]
-    graph = draft.finished(outputs, name=name, notes=tuple(notes))
-    zeros = frozenset(draft.state)
-    return Plan(graph, tuple(read), named, tuple(reports), zeros)
+            flag = draft.named(emit("select", is_finite, 1.0, 0.0), "is_finite")
+            reports = [*reports, flag]
+        # The flag comes last.
+        outputs = [*reports[:1], *named.values(), *reports[1:]]
+        name = f"{self.model.name}_{ending}"
+        graph = draft.finished(outputs, name=name, notes=tuple(notes))
+        return Plan(graph, tuple(read), named, tuple(reports), frozenset(draft.state))
