@@ -50,14 +50,8 @@ def contents(
     losses: Mapping[int, float] | None = None,
 ) -> Data:
     """The contents of the page for a graph and its backward graph: plain data, for JSON.
-    Operations are named by their indices.
-
-    Args:
-        forward: the graph.
-        backward: its backward graph.
-        rules: the rules that it was made with.
-        values: what is known of the values of gradients; see `values_shown`.
-        losses: those of a training, by the number of the step.
+    Operations are named by their indices. The values of gradients are those of
+    `values_shown`, the losses are by the number of the step.
     """
     refuse_symbols(forward, "a report cannot count with")
     drawn = hosts(forward)

@@ -12,12 +12,11 @@ from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.ops.opset import OpSet
-from nnef_grad.training.recipes import Recipe, opset_of
 
 
 class Draft:
-    """A graph that grows. It may have the operations of an opset and of recipes, and no
-    variable of its own under the labels of those whose values are kept beside it.
+    """A graph that grows. It has the operations of an opset, and no variable of its own
+    under the labels of those whose values are kept beside it.
 
     Attributes:
         emit: emits operations after those of the graph.
@@ -29,14 +28,12 @@ class Draft:
         self,
         graph: Graph,
         opset: OpSet,
-        recipes: Iterable[Recipe] = (),
         labels: Iterable[str] = (),
     ) -> None:
         self._graph = graph
         self._tensors = graph.tensors
         self._supply = NameSupply(self._tensors)
-        extended = opset_of(recipes, opset).extended(graph.fragments)
-        self.emit = Emitter(extended, graph.names, simplify)
+        self.emit = Emitter(opset.extended(graph.fragments), graph.names, simplify)
         for operation in graph.operations:
             self.emit.append(operation)
         self.inputs = [*graph.inputs]

@@ -117,9 +117,7 @@ class Step:
     @property
     def values(self) -> dict[str, Array]:
         """The data, all by label."""
-        fed = {
-            name: label for name, label in self.labels.items() if name in self.inputs
-        }
+        fed = {n: label for n, label in self.labels.items() if n in self.inputs}
         return {fed.get(place, place): value for place, value in self.data.items()}
 
 

@@ -16,12 +16,7 @@ from nnef_grad.language.types import SCALAR, STRING, TensorType
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.tensors import number
 from nnef_grad.training.draft import Draft, sources_of
-from nnef_grad.training.recipes import (
-    LOSS,
-    Recipe,
-    opset_of,
-    read_recipe,
-)
+from nnef_grad.training.recipes import LOSS, Recipe, read_recipe
 
 # The settings that every loss has, and what they are if they are not given.
 FURTHER = {"reduction": STRING, "weight": SCALAR}
@@ -85,18 +80,15 @@ def with_losses(
     kept: Sequence[Tensor] = (),
     opset: OpSet,
 ) -> Objective:
-    """The graph with losses.
+    """The graph with the losses of tensors by name.
 
     Args:
-        graph: the forward graph.
-        losses: the recipe for the loss of each tensor, by name.
         penalties: for variables, by name, the factor of half the sum of the squares of
             their elements.
         results: the tensor that is used in place of another.
         kept: tensors of the graph that are outputs as well, after the loss.
-        opset: the operations of the graph.
     """
-    draft = Draft(graph, opset, losses.values())
+    draft = Draft(graph, opset)
     targets, warnings, parts = dict[str, Tensor](), list[str](), list[Tensor]()
     for name, recipe in losses.items():
         output = results.get(draft.tensor(name), draft.tensor(name))
@@ -174,7 +166,7 @@ def _target(recipe: Recipe, output: Tensor, opset: OpSet) -> tuple[Shape, str]:
     if rule is None:
         return output.shape, dtype
     settings = {p.name: recipe.settings[p.name] for p in rule.attributes}
-    extended = opset_of([recipe], opset)
+    extended = opset.extended(recipe.library.values())
     try:
         shape: Any = shapes_by_rule(rule, extended, output.shape, **settings)
     except InvalidGraphError as error:

@@ -19,7 +19,6 @@ from nnef_grad.training.recipes import (
     NEW,
     OPTIMIZER,
     Recipe,
-    opset_of,
     state_parameters,
 )
 
@@ -45,14 +44,8 @@ def update(
     opset: OpSet,
 ) -> dict[Tensor, Tensor]:
     """Emits the new value of each variable in order, of the state of each, and of that
-    which all share.
-
-    Args:
-        draft: the graph that has the variables and the gradients.
-        choice: the variables, and how each is trained.
-        gradients: their gradients, by the names of the variables.
-        learning_rate: the input with it, for optimizers that are given none.
-        opset: the operations of the graph.
+    which all share, from the gradients by the names of the variables, and the input with
+    the learning rate, for optimizers that are given none.
     """
     optimizers = _Optimizers(draft, choice, learning_rate, opset)
     variables = {
@@ -220,7 +213,7 @@ def _trial(
     """An optimizer, emitted for state of some shapes: the shapes of the new state, and the
     parameters that each new value is computed from.
     """
-    emit = Emitter(opset_of([recipe], opset))
+    emit = Emitter(opset)
     wanted = {**dict.fromkeys(OPTIMIZER.begins, shape), **shapes}
     operands = {n: emit.tensor("scalar", extents, n) for n, extents in wanted.items()}
     is_input = isinstance(learning_rate, Tensor)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -89,22 +89,18 @@ class Recipe:
         return syntax.literal_value(parameter.default)
 
     def emit(self, emitter: Emitter, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Emits the body of the fragment, and returns the value of each result, by name.
-
-        Args:
-            emitter: emits the operations; it knows those of `opset_of`.
-            values: a value for each parameter.
+        """Emits the body of the fragment for a value of each parameter, and returns that of
+        each result, by name. What it calls is in its library: another recipe, or the graph,
+        may have other fragments of these names.
         """
         inlined = {name for name, f in self.library.items() if f.body is not None}
-        evaluator = Evaluator(emitter, inlined)
-        return evaluator.instantiate(self.fragment, values, emitter.naming, self.span)
-
-
-def opset_of(recipes: Iterable[Recipe], opset: OpSet) -> OpSet:
-    """An opset, with what the bodies of recipes call."""
-    for recipe in recipes:
-        opset = opset.extended(recipe.library.values())
-    return opset
+        evaluator, outer = Evaluator(emitter, inlined), emitter.opset
+        emitter.opset = outer.extended(self.library.values())
+        try:
+            naming = emitter.naming
+            return evaluator.instantiate(self.fragment, values, naming, self.span)
+        finally:
+            emitter.opset = outer
 
 
 def read_recipe(

@@ -361,8 +361,7 @@ class _Assembly:
         ]
 
     def _draft(self, graph: Graph) -> Draft:
-        recipes = self.choice.recipes.values()
-        return Draft(graph, self.opset, recipes, self.model.labels.values())
+        return Draft(graph, self.opset, self.model.labels.values())
 
     def _plan(
         self,
