@@ -102,8 +102,3 @@ def sources_of(operations: Sequence[Operation], *values: Operand) -> set[Tensor]
         if not sources.isdisjoint(operation.outputs):
             sources.update(operation.inputs)
     return sources
-
-
-def variables_of(graph: Graph) -> list[Operation]:
-    """The operations that declare variables."""
-    return [op for op in graph.operations if op.name == "variable"]

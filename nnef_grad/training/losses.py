@@ -94,7 +94,7 @@ def with_losses(
         output = results.get(draft.tensor(name), draft.tensor(name))
         settled = _settled(recipe, output, draft)
         _refuse_reduction(settled, output, draft)
-        target = _target(settled, output, opset)
+        target = _target(settled, output, draft.emit.opset)
         targets[name] = draft.external(f"target_{name}", *target)
         subject, warning = _subject(settled, output, draft)
         warnings += warning

@@ -41,13 +41,12 @@ def update(
     choice: Choice,
     gradients: Mapping[str, Tensor],
     learning_rate: Tensor | None,
-    opset: OpSet,
 ) -> dict[Tensor, Tensor]:
     """Emits the new value of each variable in order, of the state of each, and of that
     which all share, from the gradients by the names of the variables, and the input with
     the learning rate, for optimizers that are given none.
     """
-    optimizers = _Optimizers(draft, choice, learning_rate, opset)
+    optimizers = _Optimizers(draft, choice, learning_rate)
     variables = {
         draft.tensor(name): optimizers.step(name, gradients[name])
         for name in choice.recipes
@@ -66,14 +65,13 @@ class _Optimizers:
     """
 
     def __init__(
-        self, draft: Draft, choice: Choice, learning_rate: Tensor | None, opset: OpSet
+        self, draft: Draft, choice: Choice, learning_rate: Tensor | None
     ) -> None:
         self.new_states: dict[Tensor, Tensor] = {}
         self.shared = set(tensors([learning_rate]))
         self._draft = draft
         self._choice = choice
         self._learning_rate = learning_rate
-        self._opset = opset
         self._states: dict[object, list[State]] = {}
         self._groups: dict[object, str] = {}
         self._variables: dict[object, Tensor] = {}
@@ -84,7 +82,7 @@ class _Optimizers:
         rate, variable = self._rate(recipe), self._draft.tensor(name)
         key = _key(recipe), variable.shape
         if key not in self._states:
-            self._states[key] = _states(recipe, variable.shape, rate, self._opset)
+            self._states[key] = _states(recipe, variable.shape, rate, emit.opset)
         held = {state.name: self._held(state, name) for state in self._states[key]}
         values = dict(zip(OPTIMIZER.begins, (variable, gradient), strict=True))
         values |= _settings(recipe, rate)

@@ -25,7 +25,7 @@ from nnef_grad.runtimes import in_single
 from nnef_grad.storage.data import VariableData
 from nnef_grad.training.adapters import Adapters, with_adapters
 from nnef_grad.training.choice import Choice, Groups, chosen, penalties, share_labels
-from nnef_grad.training.draft import Draft, variables_of
+from nnef_grad.training.draft import Draft
 from nnef_grad.training.forms import Form, Plan, Step, as_step, typed
 from nnef_grad.training.gradients import (
     Clipping,
@@ -296,7 +296,8 @@ class _Assembly:
         has the gradients, whose names are given by those of the variables, and moves
         running statistics.
         """
-        draft, tensors = self._draft(graph), graph.tensors
+        labels, tensors = self.model.labels.values(), graph.tensors
+        draft = Draft(graph, self.opset, labels)
         parts: Gradients = {v: tensors[name] for v, name in gradients.items()}
         is_finite = None
         if self.loss_scale:
@@ -318,9 +319,10 @@ class _Assembly:
 
     def _using(self, graph: Graph) -> Plan:
         """The step that uses the sums of gradients, and sets them to zero."""
-        names, trained = graph.names, self.choice.recipes
-        declared = [op for op in variables_of(graph) if names[op.outputs[0]] in trained]
-        draft = self._draft(Graph(self.model.name, (), (), tuple(declared), names))
+        trained = {graph.tensors[name] for name in self.choice.recipes}
+        declared = tuple(op for op in graph.operations if op.outputs[0] in trained)
+        part = Graph(self.model.name, (), (), declared, graph.names)
+        draft = Draft(part, self.opset, self.model.labels.values())
         sums, count = self._sums(draft), self.accumulate
         gradients = divided(draft, sums, float(count), "mean")
         zeros = {
@@ -337,7 +339,7 @@ class _Assembly:
         if self.choice.needs_learning_rate:
             rate = draft.external(LEARNING_RATE, (), before=LOSS_SCALE)
         bounded = clipped(draft, gradients, self.clipping)
-        return update(draft, self.choice, bounded, rate, self.opset)
+        return update(draft, self.choice, bounded, rate)
 
     def _sums(self, draft: Draft) -> dict[str, Tensor]:
         """The variables that gradients are added up in."""
@@ -359,9 +361,6 @@ class _Assembly:
             *(f"  {x}: input, the target of {output}" for output, x in targets),
             f"  {objective.loss}: the loss before the step",
         ]
-
-    def _draft(self, graph: Graph) -> Draft:
-        return Draft(graph, self.opset, self.model.labels.values())
 
     def _plan(
         self,
