@@ -132,7 +132,8 @@ def replace_variables(graph: Graph, variables: Sequence[Tensor] | None = None) -
     """The graph with variables, all of them if none are given, as further inputs, after its
     own, in their order: their values are no longer part of the model.
     """
-    replaced = graph.variables if variables is None else variables
+    further = graph.variables if variables is None else variables
+    replaced = {*further}
     operations = tuple(
         replace(
             op,
@@ -143,7 +144,7 @@ def replace_variables(graph: Graph, variables: Sequence[Tensor] | None = None) -
         else op
         for op in graph.operations
     )
-    inputs = (*graph.inputs, *replaced)
+    inputs = (*graph.inputs, *further)
     return put_inputs_first(replace(graph, inputs=inputs, operations=operations))
 
 

@@ -119,7 +119,8 @@ def _flat(value: tuple[Any, ...]) -> tuple[tuple[int, ...], tuple[Any, ...]]:
     if not isinstance(value[0], tuple):
         return (len(value),), value
     parts = [_flat(item) for item in value]
-    return (len(value), *parts[0][0]), sum((items for _, items in parts), ())
+    items = tuple([item for _, items in parts for item in items])
+    return (len(value), *parts[0][0]), items
 
 
 # ---- Batch normalization by the mean and the variance of the batch ----
