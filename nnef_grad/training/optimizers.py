@@ -121,13 +121,13 @@ class _Optimizers:
         self, operations: Sequence[Operation], recipe: Recipe, ending: str
     ) -> None:
         """Calls what does not depend on a variable after the optimizer."""
-        hints = self._draft.emit.hints
+        hints, group = self._draft.emit.hints, self._group(recipe)
         for op in operations:
             if op.inputs and self.shared.issuperset(op.inputs):
                 self.shared.update(op.outputs)
                 for tensor in op.outputs:
                     word = hints[tensor].replace(ending, "", 1)
-                    hints[tensor] = f"{self._group(recipe)}_{word}"
+                    hints[tensor] = f"{group}_{word}"
 
     def _held(self, state: State, name: str) -> Tensor:
         """The variable of a state: of a variable, or of all that share its optimizer."""
