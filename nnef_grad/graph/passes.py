@@ -5,7 +5,7 @@ the verifier of graphs made by the compiler.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import compress
 
@@ -119,19 +119,23 @@ def put_inputs_first(graph: Graph) -> Graph:
     return replace(graph, operations=(*(externals[t] for t in graph.inputs), *others))
 
 
-def replace_variables(graph: Graph) -> Graph:
-    """The graph with its variables as further inputs, in their order, after its own."""
+def replace_variables(graph: Graph, variables: Sequence[Tensor] | None = None) -> Graph:
+    """The graph with variables, all of them if none are given, as further inputs, after its
+    own, in their order: their values are no longer part of the model.
+    """
+    further = graph.variables if variables is None else variables
+    replaced = {*further}
     operations = tuple(
         replace(
             op,
             definition=standard()["external"],
             attributes={"shape": op.attributes["shape"]},
         )
-        if op.name == "variable"
+        if op.name == "variable" and op.outputs[0] in replaced
         else op
         for op in graph.operations
     )
-    inputs = (*graph.inputs, *graph.variables)
+    inputs = (*graph.inputs, *further)
     return put_inputs_first(replace(graph, inputs=inputs, operations=operations))
 
 
