@@ -14,18 +14,28 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 # A word of the text; `word[word.lastindex]` are its characters.
 Word = re.Match[str]
 # The value of a rule, from a list with the values of its symbols.
 Make = Callable[[list[Any]], Any]
-# For a rule to be closed before a kind of word: how many symbols it consists of, what
-# makes its value (None: it passes on its one part), and the rule with that kind.
-Reduction = tuple[int, "Maker | None", tuple[str, str]]
 
 END = "$END"
 UNKNOWN = "UNKNOWN"
+# The methods of rules for what is repeated: a list of the first part, and a longer one.
+LIST, MORE = "[]", "+="
+
+# The output of generate.py, and a checksum of the grammar.
+TABLES = Path(__file__).parent / "tables.json"
+
+
+def grammar_path() -> Path:
+    """The path of the grammar: inside an installed package, beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    path = package / "grammars" / "nnef.lark"
+    return path if path.exists() else package.parent / "grammars" / "nnef.lark"
 
 
 class Rule(NamedTuple):
@@ -46,10 +56,6 @@ class Rule(NamedTuple):
     parts: list[int | None]
 
 
-# Makers of a list of the first of repeated parts, and of a longer one.
-LIST, MORE = "[]", "+="
-
-
 class Tables(NamedTuple):
     """The tables of a grammar.
 
@@ -57,7 +63,6 @@ class Tables(NamedTuple):
         words: a regular expression for ignored text and the word after it, in a group
             that is named after its kind.
         literals: the kinds of the words that the grammar gives as they are.
-        rules: the rules.
         states: for each state, by the kind of the next word or by a rule that was closed,
             the number of the next state, or -1 - the number of a rule to close.
         starts: the first states of the rules that a text may be read by.
@@ -84,6 +89,21 @@ class UnexpectedWordError(Exception):
         self.is_known = is_known
         self.accepted = accepted
         super().__init__(word[0])
+
+
+class Maker(NamedTuple):
+    """Makes the value of a rule by a method of the builder, from the values of the parts:
+    `make` does it, from a list at whose end are the values of all symbols.
+    """
+
+    method: Callable[..., Any]
+    parts: list[int | None]
+    make: Make
+
+
+# For a rule to be closed before a kind of word: how many symbols it consists of, what
+# makes its value (None: it passes on its one part), and the rule with that kind.
+Reduction = tuple[int, "Maker | None", tuple[str, str]]
 
 
 class _State(dict[Any, Any]):
@@ -144,10 +164,8 @@ class Automaton:
 
 
 class _Reader:
-    """Reads one text, a statement after the other.
-
-    Attributes:
-        values: those of the words and rules that are not yet part of a rule.
+    """Reads one text, a statement after the other; `values` are those of the words and
+    rules that are not yet part of a rule.
     """
 
     def __init__(self, start: _State) -> None:
@@ -202,21 +220,18 @@ class _Reader:
 
 def _accepted(states: list[_State]) -> set[str]:
     """The kinds of words that can follow."""
+
+    def can_follow(kind: str) -> bool:
+        stack = [*states]
+        while type(step := stack[-1].get(kind)) is tuple:
+            size, _, goal = step
+            del stack[len(stack) - size :]
+            stack.append(stack[-1][goal])
+        return step is not None
+
     # States get further entries where they are looked up.
-    return {
-        kind
-        for kind in [*states[-1]]
-        if isinstance(kind, str) and kind.isupper() and _can_follow(kind, states)
-    }
-
-
-def _can_follow(kind: str, states: list[_State]) -> bool:
-    states = list(states)
-    while type(step := states[-1].get(kind)) is tuple:
-        size, _, goal = step
-        del states[len(states) - size :]
-        states.append(states[-1][goal])
-    return step is not None
+    kinds = [kind for kind in states[-1] if isinstance(kind, str) and kind.isupper()]
+    return {*filter(can_follow, kinds)}
 
 
 # ---- Traces ----
@@ -250,7 +265,7 @@ def _traced(
 ) -> _Trace:
     """The trace of a statement of so many words, from the states before and after it."""
     depth = lowest = len(before) - 1
-    places, made = [*range(depth)], depth + count
+    places, last = [*range(depth)], depth + count
     steps: list[tuple[Maker, list[int]]] = []
     shifted = 0
     for position, size, maker in closed:
@@ -260,16 +275,15 @@ def _traced(
         lowest = min(lowest, first)
         if maker is not None:
             steps.append((maker, places[first:]))
-            places[first:] = (made,)
-            made += 1
+            places[first:] = (last,)
+            last += 1
     places += range(depth + shifted, depth + count)
-
-    def used(places: list[int]) -> list[int]:
-        """Where those are among the values that the statement depends on."""
-        return [place - lowest for place in places]
-
-    makes = [maker.taking(used(parts)) for maker, parts in steps]
-    return _Trace(before[lowest:], after[lowest:], makes, used(places[lowest:]))
+    makes = [
+        _make(method, [p if p is None else symbols[p] - lowest for p in parts])
+        for (method, parts, _), symbols in steps
+    ]
+    kept = [place - lowest for place in places[lowest:]]
+    return _Trace(before[lowest:], after[lowest:], makes, kept)
 
 
 # ---- From the tables ----
@@ -288,30 +302,12 @@ def _states(tables: Tables, builder: object) -> list[_State]:
     return states
 
 
-class Maker:
-    """Makes the value of a rule.
-
-    Attributes:
-        make: the value, from a list at whose end are the values of the symbols.
-    """
-
-    def __init__(self, method: Callable[..., Any], parts: list[int | None]) -> None:
-        self._method = method
-        self._parts = parts
-        self.make = _make(method, parts)
-
-    def taking(self, places: list[int]) -> Make:
-        """The same, from a list with the values of the symbols in these places."""
-        parts = [p if p is None else places[p] for p in self._parts]
-        return _make(self._method, parts)
-
-
 def _maker(rule: Rule, builder: object) -> Maker | None:
-    """The maker of the value of a rule."""
     _, size, name, parts = rule
     if name is None and size == 1:
         return None
-    return Maker(_METHODS.get(name) or getattr(builder, str(name)), parts)
+    method = _METHODS.get(name) or getattr(builder, str(name))
+    return Maker(method, parts, _make(method, parts))
 
 
 def _make(method: Callable[..., Any], parts: list[int | None]) -> Make:
@@ -325,20 +321,14 @@ def _make(method: Callable[..., Any], parts: list[int | None]) -> Make:
     return lambda values: method(*[p if p is None else values[p] for p in parts])
 
 
-def _list(*items: Any) -> list[Any]:
-    """The value of the first of repeated parts."""
-    return list(items)
-
-
 def _more(items: list[Any], *more: Any) -> list[Any]:
-    """The same list with another part."""
     items += more
     return items
 
 
-def _same(part: Any) -> Any:
-    """The value of a rule of one part and of words that it quotes."""
-    return part
-
-
-_METHODS: dict[str | None, Callable[..., Any]] = {LIST: _list, MORE: _more, None: _same}
+# None: a rule of one part and of words that it quotes.
+_METHODS: dict[str | None, Callable[..., Any]] = {
+    LIST: lambda *items: [*items],
+    MORE: _more,
+    None: lambda part: part,
+}

@@ -16,8 +16,14 @@ from zlib import crc32
 from nnef_grad.base.errors import NnefSyntaxError
 from nnef_grad.base.source import Source, Span
 from nnef_grad.language import syntax
-from nnef_grad.language.grammar import TABLES, grammar_path
-from nnef_grad.language.lalr import Automaton, Rule, Tables, UnexpectedWordError
+from nnef_grad.language.lalr import (
+    TABLES,
+    Automaton,
+    Rule,
+    Tables,
+    UnexpectedWordError,
+    grammar_path,
+)
 from nnef_grad.language.syntax_errors import all_problems, syntax_error
 from nnef_grad.language.tree_builder import TreeBuilder
 
