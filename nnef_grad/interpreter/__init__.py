@@ -32,19 +32,11 @@ from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
 from nnef_grad.interpreter import (  # noqa: F401
     conv,
     elementwise,
-    join,
     loops,
-    matrix,
-    normalize,
-    parts,
     pool,
     quantize,
-    reduce,
-    repeat,
-    roi,
     sampling,
     shape,
-    tensors,
     tract_core,
 )
 from nnef_grad.interpreter.execution import execute, find_evaluation, step
@@ -95,8 +87,8 @@ def evaluate(
         flat = with_numbers(flat, numbers_of(flat, shapes))
     rules.refuse_unknown(flat.custom_operations)
     computed = results(flat, inputs, variables or {}, dtype, rules)
-    found = {name: np.array(array) for name, array in computed}
-    return {name: found[name] for name in flat.output_names}
+    outputs = {name: np.array(array) for name, array in computed}
+    return {name: outputs[name] for name in flat.output_names}
 
 
 def results(
@@ -112,13 +104,13 @@ def results(
     rules = rules if rules is not None else Rules()
     graph = with_bodies(graph, rules)
     names, outputs = graph.names, set(graph.outputs)
-    found = collect_feeds(graph, inputs, variables)
+    tensors = collect_feeds(graph, inputs, variables)
     for operation, dead in zip(graph.operations, last_uses(graph), strict=True):
-        found.update(step(operation, found, dtype, rules.evaluations, names))
+        tensors.update(step(operation, tensors, dtype, rules.evaluations, names))
         for tensor in dead - outputs:
-            del found[tensor]
+            del tensors[tensor]
         for tensor in dead & outputs:
-            yield names[tensor], found.pop(tensor)
+            yield names[tensor], tensors.pop(tensor)
 
 
 def with_bodies(graph: Graph, rules: Rules) -> Graph:
@@ -127,9 +119,10 @@ def with_bodies(graph: Graph, rules: Rules) -> Graph:
     """
 
     def body(operation: Operation) -> Decompose | None:
-        is_known = find_evaluation(operation.name, rules.evaluations) is not None
-        is_compound = operation.definition.body is not None
-        return instantiate_body if is_compound and not is_known else None
+        is_primitive = operation.definition.body is None
+        if is_primitive or find_evaluation(operation.name, rules.evaluations):
+            return None
+        return instantiate_body
 
     # Those of loops are other graphs.
     graph = graph_loops.with_bodies(graph, lambda loop: with_bodies(loop, rules))

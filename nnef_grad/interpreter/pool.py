@@ -1,5 +1,5 @@
-"""Box filters, pooling and sampling: windows that slide along every axis, including
-batch and channels. `sliding` are the attributes that determine the windows.
+"""Box filters, pooling, sampling and normalization: windows that slide along every axis,
+including batch and channels. `sliding` are the attributes that determine the windows.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.registry import Array, choice, evaluation, require
 from nnef_grad.interpreter.sliding import contents, overlapped, with_border
 from nnef_grad.ops.windows import Windows, counts_inside, downscaling, upscaling
@@ -47,9 +48,17 @@ def debox(input: Array, border: str, normalize: bool, **sliding: Any) -> Array:
 
 
 @evaluation("avg_pool")
-def avg_pool(input: Array, **attributes: Any) -> Array:
-    """The mean of each window."""
-    return box(input, **attributes, normalize=True)
+def _avg_pool(input: Array, **attributes: Any) -> Array:
+    return box(input, normalize=True, **attributes)
+
+
+@evaluation("local_response_normalization")
+def _local_response_normalization(
+    input: Array, size: Shape, alpha: float, beta: float, bias: float
+) -> Array:
+    """input / (bias + alpha * mean(input^2))^beta, with the local mean."""
+    mean = box(np.square(input), "constant", normalize=True, size=size)
+    return input / np.power(bias + alpha * mean, beta)
 
 
 # ---- Maxima ----
@@ -88,16 +97,11 @@ def desample(input: Array, index: Array, border: str, **sliding: Any) -> Array:
     return overlapped(parts, windows)
 
 
-@choice("max_pool", argmax_pool)
-def max_pool(index: Array, input: Array, **attributes: Any) -> Array:
-    """The maximum of each window."""
-    return sample(input, index, **attributes)
-
-
-@choice("max_pool_with_index", argmax_pool)
-def max_pool_with_index(index: Array, input: Array, **attributes: Any) -> list[Array]:
-    """The maximum of each window, and its index."""
-    return [sample(input, index, **attributes), index]
+# The maximum of each window; and its index.
+choice("max_pool", argmax_pool)(lambda index, x, **sliding: sample(x, index, **sliding))
+choice("max_pool_with_index", argmax_pool)(
+    lambda index, x, **sliding: [sample(x, index, **sliding), index]
+)
 
 
 def _flat(x: Array, windows: Windows, border: str, outside: float = -inf) -> Array:

@@ -56,23 +56,17 @@ def logarithmic_quantize(x: Array, max: Array, bits: int) -> Array:
 
 def numbers(codes: Array, quantization: Quantization) -> Array:
     """The numbers that stored codes mean by a linear quantization, in single precision."""
-    given: dict[str, Any] = dict(quantization.attributes)
-    found: Array
-    if quantization.operation.name == "zero_point_linear_quantize":
-        x, zero, scale = aligned(
-            codes, *map(_constant, (given["zero_point"], given["scale"]))
-        )
-        found = (x - zero) * scale
-    else:
-        x, low, high = aligned(codes, *map(_constant, (given["min"], given["max"])))
-        flags = given.get("signed", False), given.get("symmetric", False)
-        steps, shift = _steps(given["bits"], *flags)
-        found = (x + shift) / steps * (high - low) + low
-    return found.astype(np.float32)
-
-
-def _constant(value: Any) -> Array:
-    return np.asarray(value, np.float64)
+    settings: dict[str, Any] = dict(quantization.attributes)
+    is_scaled = quantization.operation.name == "zero_point_linear_quantize"
+    names = ("zero_point", "scale") if is_scaled else ("min", "max")
+    bounds = (np.asarray(settings[name], np.float64) for name in names)
+    x, low, high = aligned(codes, *bounds)
+    if is_scaled:
+        return ((x - low) * high).astype(np.float32)
+    flags = settings.get("signed", False), settings.get("symmetric", False)
+    steps, shift = _steps(settings["bits"], *flags)
+    numbers: Array = (x + shift) / steps * (high - low) + low
+    return numbers.astype(np.float32)
 
 
 def _power_of_two(exponent: int) -> float:

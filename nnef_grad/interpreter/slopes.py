@@ -60,11 +60,10 @@ def point_of(
         tensors = collect_feeds(
             graph, {**drawn.inputs, **inputs}, {**drawn.variables, **labelled}
         )
+        own = rules.evaluations
         for operation in graph.operations:
-            found = step(
-                operation, tensors, operations=rules.evaluations, names=graph.names
-            )
-            tensors.update(found)
+            results = step(operation, tensors, operations=own, names=graph.names)
+            tensors.update(results)
         outputs = (tensors[t] for t in graph.outputs)
         if all(np.isfinite(a).all() for a in outputs if a.dtype.kind == "f"):
             return Point(graph, _values(graph, tensors, labelled), tensors)
@@ -73,7 +72,7 @@ def point_of(
 
 
 def _values(
-    graph: Graph, tensors: Mapping[Tensor, Array], given: Mapping[str, Array]
+    graph: Graph, tensors: Mapping[Tensor, Array], labelled: Mapping[str, Array]
 ) -> Values:
     """The values as converted by the evaluation: the same arrays, so that no large
     variable is stored in two precisions. The backward graph may read more variables.
@@ -84,7 +83,7 @@ def _values(
         if operation.name == "variable"
     }
     inputs = {graph.names[tensor]: tensors[tensor] for tensor in graph.inputs}
-    return Values(inputs, {**given, **variables})
+    return Values(inputs, {**labelled, **variables})
 
 
 # ---- The slope along a direction ----
@@ -160,25 +159,18 @@ class Forward:
         fixed = {tensor, *self.stopped}
         for operation, dead in self.operations:
             if any(t in moved for t in operation.inputs):
-                found = self._recompute(operation, tensors)
-                moved.update((t, array) for t, array in found.items() if t not in fixed)
+                moving = [t for t in operation.outputs if can_move(operation, t)]
+                results = self._results(operation, tensors) if moving else {}
+                moved.update((t, results[t]) for t in moving if t not in fixed)
             for past in dead.difference(self.weights):
                 moved.pop(past, None)
         return {output: tensors[output] for output in self.weights}
 
-    def _recompute(
+    def _results(
         self, operation: Operation, tensors: Mapping[Tensor, Array]
     ) -> dict[Tensor, Array]:
-        """The results that can change."""
-        moving = [t for t in operation.outputs if can_move(operation, t)]
-        if not moving:
-            return {}
-        evaluations = self._evaluations(operation)
-        found = step(operation, tensors, operations=evaluations, names=self.names)
-        return {tensor: found[tensor] for tensor in moving}
-
-    def _evaluations(self, operation: Operation) -> Operations:
-        """The evaluation with decisions held; the user's own is kept."""
+        """The results with decisions held; the user's own evaluation is kept."""
         if operation not in self.held:
             self.held[operation] = hold(operation, self.base, self.evaluations)
-        return self.held[operation]
+        held = self.held[operation]
+        return step(operation, tensors, operations=held, names=self.names)
