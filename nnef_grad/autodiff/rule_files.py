@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from nnef_grad.base.errors import Problem
 from nnef_grad.language import syntax
-from nnef_grad.language.check_definitions import check_fragments
+from nnef_grad.language.check_document import check_fragments
 from nnef_grad.language.library import standard, with_fragments
 from nnef_grad.language.types import GENERIC, TensorType, Type, leaves
 

@@ -51,11 +51,7 @@ class Identifier(Named):
 @dataclass(frozen=True, slots=True, eq=False)
 class Numbers(Sequence[Literal]):
     """The items of an array of numbers, which may be many: each node is made when it is
-    asked for.
-
-    Attributes:
-        values: the numbers.
-        span: the place of the array.
+    asked for. `span` is the place of the array.
     """
 
     values: tuple[int | float, ...]
@@ -175,19 +171,8 @@ class Invocation(Named):
         return [a.value if isinstance(a, Keyword) else a for a in self.arguments]
 
 
-Expression = Union[
-    Literal,
-    Identifier,
-    Array,
-    Tuple,
-    Operator,
-    Conditional,
-    Comprehension,
-    Subscript,
-    Range,
-    Builtin,
-    Invocation,
-]
+_Compound = Union[Operator, Conditional, Comprehension, Subscript, Range, Builtin]
+Expression = Union[Literal, Identifier, Array, Tuple, _Compound, Invocation]
 Target = Union[Identifier, Array, Tuple]
 Argument = Union[Expression, Keyword]
 
