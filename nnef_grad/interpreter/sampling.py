@@ -1,16 +1,11 @@
 """Values at points between elements, and pools of regions of interest.
 
-A row of `rois` is a region, its first corner and then its last. Each result is computed
-from a few elements of a plane of the input: of l positions along each axis, [N, l, n]
-for n results in each of N regions, or volume = l * ... positions in the plane,
-[N, volume, n...].
+A row of `rois` is a region, its first corner and then its last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial, reduce
-from math import inf, prod
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -57,64 +52,79 @@ def _interpolate(x: Array, axis: int, points: Array, border: str) -> Array:
     begin = int(lower.min())
     others = [(0, extent) for extent in x.shape[axis + 1 :]]
     x = extended(x, [(begin, int(upper.max()) + 1), *others], border)
-    weight = (points - lower).reshape([-1] + [1] * (x.ndim - axis - 1))
-    low, high = x.take(lower - begin, axis), x.take(upper - begin, axis)
-    return np.asarray((1.0 - weight) * low + weight * high)
+    return _between(x, axis, lower - begin, upper - begin, points - lower)
 
 
-# ---- Pooling over cells of whole elements ----
+def _between(x: Array, axis: int, low: Array, high: Array, weight: Array) -> Array:
+    """Sums of two elements along an axis, of which the second has the weight."""
+    weight = weight.reshape([-1] + [1] * (x.ndim - axis - 1))
+    return np.asarray((1.0 - weight) * x.take(low, axis) + weight * x.take(high, axis))
 
-# The batch items of the regions; the positions of the elements of cells of the largest
-# size; and which of them are inside their cell.
-Cells = tuple[Array, Array, Array]
+
+# ---- Pools of the cells of regions, which are of whole elements ----
+
+# For each cell with elements, the place of its results, and that of the elements.
+Cells = list[tuple[Any, Any]]
 
 
 def _cells(input: Array, rois: Array, batch_index: Array, output_size: Shape) -> Cells:
-    items, places, inside = _items(input, batch_index), [], []
+    bounds = []
     for first, last, extent, count in _axes(input, rounded(rois), output_size):
         stride, length = (last - first) // count, -((first - last) // count)
-        start = first + np.arange(count) * stride
-        begin, end = start.clip(0, extent), (start + length).clip(0, extent)
-        size = int((end - begin).max(initial=1.0))
-        places.append(begin[:, np.newaxis] + np.arange(size)[:, np.newaxis])
-        inside.append(places[-1] < end[:, np.newaxis])
-    return items, _positions(input, places), _grid(inside, np.logical_and)
+        begin = first + np.arange(count) * stride
+        ends = np.stack([begin, begin + length], axis=-1).clip(0, extent)
+        bounds.append(ends.astype(np.int64).tolist())
+    cells: Cells = []
+    for region, item in enumerate(_items(input, batch_index)):
+        for cell in np.ndindex(*output_size):
+            pairs = zip(bounds, cell, strict=True)
+            ranges = [slice(*ends[region][number]) for ends, number in pairs]
+            if all(along.start < along.stop for along in ranges):
+                every = slice(None)
+                cells.append(((region, every, *cell), (item, every, *ranges)))
+    return cells
+
+
+def _content(input: Array, place: Any) -> Array:
+    """The elements of a cell: [C, volume]."""
+    return np.asarray(input[place].reshape(input.shape[1], -1))
+
+
+def _placed(cells: Cells, values: Iterable[Array], *shape: int) -> Array:
+    """The results of cells in their places; 0 for those without elements."""
+    output = np.zeros(shape)
+    for (place, _), value in zip(cells, values, strict=True):
+        output[place] = value
+    return output
 
 
 @choice("avg_roi_pool", _cells)
-def _avg_roi_pool(cells: Cells, input: Array, *_: Array, output_size: Shape) -> Array:
-    """The mean of each cell; 0 for an empty one."""
-    total = _pooled(lambda x, inside: np.where(inside, x, 0.0).sum(1), input, *cells)
-    counts: Array = np.maximum(cells[-1].sum(axis=1, keepdims=True), 1)
-    return total / counts
+def _avg_roi_pool(
+    cells: Cells, input: Array, rois: Array, *_: Array, output_size: Shape
+) -> Array:
+    means = (_content(input, place).mean(axis=1) for _, place in cells)
+    return _placed(cells, means, len(rois), input.shape[1], *output_size)
 
 
 def _maxima(
     input: Array, rois: Array, batch_index: Array, output_size: Shape
-) -> tuple[Array, ...]:
-    """The batch items of the regions, and the positions of the elements of their cells; the
-    first maximum of each cell; and which cells have one.
-    """
-
-    def first(x: Array, inside: Array) -> Any:
-        return np.where(inside, x, -inf).argmax(axis=1, keepdims=True)
-
-    items, positions, inside = _cells(input, rois, batch_index, output_size)
-    elements = _pooled(first, input, items, positions, inside)
-    return items, positions, elements, inside[:, :1]
+) -> tuple[Cells, list[Array]]:
+    """The cells, and where the first maximum is in each."""
+    cells = _cells(input, rois, batch_index, output_size)
+    contents = (_content(input, place) for _, place in cells)
+    return cells, [content.argmax(axis=1, keepdims=True) for content in contents]
 
 
 @choice("max_roi_pool", _maxima)
 def _max_roi_pool(
-    maxima: tuple[Array, ...], input: Array, *_: Array, output_size: Shape
+    maxima: tuple[Cells, list[Array]], input: Array, rois: Array, *_: Array, **to: Shape
 ) -> Array:
-    """The maximum of each cell; 0 for an empty one."""
-
-    def taken(content: Array, element: Array) -> Array:
-        return np.take_along_axis(content, element, axis=1)[:, 0]
-
-    *elements, exists = maxima
-    return np.where(exists, _pooled(taken, input, *elements), 0.0)
+    cells, indices = maxima
+    values = (
+        np.take_along_axis(_content(input, place), index, axis=1)[:, 0]
+        for (_, place), index in zip(cells, indices, strict=True)
+    )
+    return _placed(cells, values, len(rois), input.shape[1], *to["output_size"])
 
 
 # ---- Interpolation in regions ----
@@ -126,19 +136,19 @@ Surroundings = tuple[Array, list[tuple[Array, Array]]]
 
 def _region_points(
     input: Array, rois: Array, output_size: Shape, method: str
-) -> Iterator[tuple[Array, int]]:
-    """The points over each region along each axis, [N, n], and the extent of the axis."""
-    for first, last, extent, count in _axes(input, rois, output_size):
-        yield _points(method, first, last - first, count), extent
+) -> list[Array]:
+    """The points over each region along each axis, [N, n]."""
+    axes = _axes(input, rois, output_size)
+    return [_points(method, first, last - first, n) for first, last, _, n in axes]
 
 
 def _surroundings(
     input: Array, rois: Array, batch_index: Array, output_size: Shape, method: str
 ) -> Surroundings:
-    clipped = [
-        (points.clip(0, extent - 1), (points > 0) & (points < extent - 1))
-        for points, extent in _region_points(input, rois, output_size, method)
-    ]
+    along = zip(
+        _region_points(input, rois, output_size, method), input.shape[2:], strict=True
+    )
+    clipped = [(x.clip(0, n - 1), (x > 0) & (x < n - 1)) for x, n in along]
     return _items(input, batch_index), clipped
 
 
@@ -151,19 +161,19 @@ def _roi_resample(
     element, and a point at the edge stays there.
     """
     items, clipped = surroundings
-    places, weights = [], []
+    results = [input[item] for item in items]
     moved = _region_points(input, rois, **to)
-    for (base, is_inside), (points, _extent) in zip(clipped, moved, strict=True):
-        lower = np.floor(base)
-        fraction = np.where(is_inside, points, base) - lower
-        places.append(np.stack([lower, lower + (fraction != 0.0)], axis=1))
-        weights.append(np.stack([1.0 - fraction, fraction], axis=1))
-    positions, products = _positions(input, places), _grid(weights, np.multiply)
-    weighted_sum = partial(np.einsum, "cv...,v...->c...")
-    return _pooled(weighted_sum, input, items, positions, products)
+    for axis, ((base, is_inside), points) in enumerate(
+        zip(clipped, moved, strict=True), 1
+    ):
+        lower = np.floor(base).astype(np.int64)
+        weight = np.where(is_inside, points, base) - lower
+        columns = zip(results, lower, lower + (weight != 0.0), weight, strict=True)
+        results = [_between(x, axis, low, high, w) for x, low, high, w in columns]
+    return np.array(results)
 
 
-# ---- Elements of regions ----
+# ---- Regions ----
 
 
 def _items(input: Array, batch_index: Array) -> Array:
@@ -184,41 +194,3 @@ def _axes(
     require(np.isfinite(rois).all(), "the items of 'rois' must be finite")
     firsts, lasts = np.split(rois.astype(np.float64).T[..., np.newaxis], 2)
     return zip(firsts, lasts, input.shape[2:], output_size, strict=True)
-
-
-def _positions(input: Array, places: Sequence[Array]) -> Array:
-    """The positions in a plane, in row-major order. Places after the input are read at
-    its end; their values are not used.
-    """
-    spatial = input.shape[2:]
-    grids = [
-        place.clip(0, extent - 1).astype(np.int64) * prod(spatial[axis + 1 :])
-        for axis, (place, extent) in enumerate(zip(places, spatial, strict=True))
-    ]
-    return _grid(grids, np.add)
-
-
-def _grid(along: Sequence[Array], combine: Callable[..., Any]) -> Array:
-    """[N, volume, n...] from [N, l, n] for each axis."""
-    aligned, axes = [], len(along)
-    for axis, x in enumerate(along):
-        shape = [1] * (2 * axes)
-        shape[axis], shape[axes + axis] = x.shape[1:]
-        aligned.append(x.reshape(-1, *shape))
-    grid: Array = reduce(combine, aligned)
-    return grid.reshape(len(grid), -1, *grid.shape[1 + axes :])
-
-
-def _pooled(
-    pool: Callable[[Array, Array], Any],
-    input: Array,
-    items: Array,
-    positions: Array,
-    factors: Array,
-) -> Array:
-    """The pool of the elements at the positions for each region, [C, volume, n...], and
-    of a factor: [N, C, n...].
-    """
-    planes = input.reshape(*input.shape[:2], -1)
-    regions = zip(items, positions, factors, strict=True)
-    return np.array([pool(planes[i].take(p, axis=1), f) for i, p, f in regions])
