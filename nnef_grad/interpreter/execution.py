@@ -42,16 +42,8 @@ def step(
     operations: Operations | None = None,
     names: Names | None = None,
 ) -> dict[Tensor, Array]:
-    """The result tensors of an operation.
-
-    Args:
-        operation: an operation of a flat graph.
-        tensors: the tensors that it reads; for one that introduces a tensor, the array
-            fed for it.
-        dtype, operations, names: see `execute`.
-
-    Raises:
-        UsageError: see `execute`.
+    """The result tensors of an operation, from the tensors that it reads, and the array
+    that is fed for one that it introduces: see `execute`.
     """
     operands = operands_of(operation, tensors, dtype)
     results = execute(operation, operands, dtype, operations, names)
@@ -65,19 +57,16 @@ def execute(
     operations: Operations | None = None,
     names: Names | None = None,
 ) -> tuple[Value, ...]:
-    """The results of an operation.
+    """The results of an operation of a flat graph: an array of its shape for each, or a
+    tuple of them, which may share memory with the operands.
 
     Args:
-        operation: an operation of a flat graph.
+        operation: the operation.
         operands: an array of the right shape for each operand; a tuple of arrays for an
             array of tensors; the array fed for an operation that introduces a tensor.
         dtype: the numpy data type of scalar tensors.
         operations: evaluations that take precedence over the standard ones, by name.
         names: what errors call tensors.
-
-    Returns:
-        For each result an array of its shape, or a tuple of them. They may share memory
-        with the operands.
 
     Raises:
         UsageError: the operation has no evaluation, or no result for these values; or
@@ -136,7 +125,7 @@ def operands_of(
     tensors: Mapping[Tensor, Array],
     dtype: npt.DTypeLike = np.float64,
 ) -> list[Value]:
-    """A value for each operand of an operation: see `step` and `execute`."""
+    """A value for each operand of an operation, as `execute` takes it."""
 
     def value(operand: Operand) -> Value:
         if isinstance(operand, Tensor):
@@ -154,7 +143,7 @@ def operands_of(
 
 
 class _MisfitError(ValueError):
-    """The results of an evaluation do not fit; the message describes them."""
+    """The message describes the results of an evaluation that do not fit."""
 
 
 def _fitting(

@@ -20,6 +20,7 @@ the rules are checked by it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -134,11 +135,6 @@ def _held_step(
 # ---- Bounds and extrema ----
 
 
-def _abs(x: Array) -> Evaluation:
-    sign = np.sign(x)
-    return lambda x: sign * x
-
-
 def _clamp(x: Array, a: Array, b: Array) -> Evaluation:
     capped = HELD["min"](x, b)
     raised = HELD["max"](capped(x, b), a)
@@ -210,7 +206,7 @@ def _logarithmic(x: Array, max: Array, bits: int) -> Evaluation:
 
 HELD.update(
     stop_gradient=lambda held: lambda x: held,
-    abs=_abs,
+    abs=lambda x: partial(np.multiply, np.sign(x)),
     clamp=_clamp,
     max_reduce=_shared(max_reduce),
     min_reduce=_shared(min_reduce),

@@ -37,12 +37,8 @@ _ATTEMPTS = (normal, between(0.5, 1.5), between(0.1, 0.9))
 
 @dataclass(frozen=True)
 class Point:
-    """The point at which gradients are taken.
-
-    Attributes:
-        graph: the forward graph.
-        values: its inputs and variables.
-        tensors: every tensor at these values.
+    """The point at which gradients are taken: the inputs and variables of the forward
+    graph, and every tensor at these values.
     """
 
     graph: Graph
@@ -91,17 +87,13 @@ def _values(
 
 @dataclass(frozen=True)
 class Line:
-    """A line that a tensor moves along.
-
-    Attributes:
-        tensor: the tensor.
-        value: its value at the point.
-        direction: the direction, in single precision to save memory.
-        scale: the size of the elements of the value; steps are relative to it.
+    """A line that a tensor moves along, from its value at the point. Steps are relative to
+    the scale, the size of the elements of the value.
     """
 
     tensor: Tensor
     value: Array
+    # In single precision to save memory.
     direction: Array
     scale: float
 

@@ -39,49 +39,37 @@ def grammar_path() -> Path:
 
 
 class Rule(NamedTuple):
-    """A rule of the tables.
-
-    Attributes:
-        name: what stands on its left side.
-        size: how many symbols stand on the right side.
-        method: the method of the builder that makes its value: LIST or MORE for what is
-            repeated; None if it passes on its one part.
-        parts: where the values of its parts are, from the end of the stack; None for one
-            that is optional and missing.
-    """
+    """A rule: what stands on its left side, and how many symbols on the right."""
 
     name: str
     size: int
+    # The method of the builder that makes its value: LIST or MORE for what is repeated;
+    # None if it passes on its one part.
     method: str | None
+    # Where the values of its parts are, from the end of the stack; None for one that is
+    # optional and missing.
     parts: list[int | None]
 
 
 class Tables(NamedTuple):
-    """The tables of a grammar.
+    """The tables of a grammar."""
 
-    Attributes:
-        words: a regular expression for ignored text and the word after it, in a group
-            that is named after its kind.
-        literals: the kinds of the words that the grammar gives as they are.
-        states: for each state, by the kind of the next word or by a rule that was closed,
-            the number of the next state, or -1 - the number of a rule to close.
-        starts: the first states of the rules that a text may be read by.
-    """
-
+    # A regular expression for ignored text and the word after it, in a group that is
+    # named after its kind.
     words: str
+    # The kinds of the words that the grammar gives as they are.
     literals: dict[str, str]
     rules: list[Rule]
+    # For each state, by the kind of the next word or by a rule that was closed, the
+    # number of the next state, or -1 - the number of a rule to close.
     states: list[dict[str, int]]
+    # The first states of the rules that a text may be read by.
     starts: dict[str, int]
 
 
 class UnexpectedWordError(Exception):
-    """A word that cannot follow those before it.
-
-    Attributes:
-        word: the word, empty at the end of the text.
-        is_known: whether it is a word of the language.
-        accepted: the kinds of words that could follow.
+    """A word that cannot follow those before it, empty at the end of the text; whether it
+    is a word of the language at all; and the kinds of words that could follow.
     """
 
     def __init__(self, word: Word, is_known: bool, accepted: set[str]) -> None:
@@ -127,11 +115,7 @@ class _State(dict[Any, Any]):
 
 
 class Automaton:
-    """Reads texts by a grammar.
-
-    Attributes:
-        literals: the kind of each word that the grammar gives as it is.
-    """
+    """Reads texts by a grammar, with `literals`: see `Tables`."""
 
     def __init__(self, tables: Tables, builder: object) -> None:
         """A rule is a method of the builder. It is called with the values of the parts of
@@ -242,13 +226,9 @@ _Closed = tuple[int, int, "Maker | None"]
 
 
 class _Trace(NamedTuple):
-    """The actions of the parser on the words of a statement.
-
-    Attributes:
-        before: the states at the end of the stack that it depends on.
-        after: the states in their place.
-        makes: what makes a value each, in order.
-        kept: where those values are that stay on the stack.
+    """The actions of the parser on the words of a statement: the states at the end of the
+    stack that it depends on, and those in their place; what makes a value each, in order;
+    and where those values are that stay on the stack.
 
     The values are those at the end of the stack, between the states before; then the
     words; then those that are made.

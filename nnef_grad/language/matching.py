@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import partial
 
 from nnef_grad.base.errors import InvalidGraphError, suggestion
 from nnef_grad.base.source import Span
@@ -16,7 +15,11 @@ def match(fragment: Fragment, invocation: Invocation) -> tuple[str, ...]:
     Raises:
         InvalidGraphError: an argument is missing, unknown, given twice or misplaced.
     """
-    return fragment.matched(invocation.keywords, partial(_names, fragment, invocation))
+    keywords = invocation.keywords
+    names = fragment.matched.get(keywords)
+    if names is None:
+        names = fragment.matched[keywords] = _names(fragment, invocation)
+    return names
 
 
 def _names(fragment: Fragment, invocation: Invocation) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ No name is looked up and no type is checked here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Union, overload
@@ -259,21 +259,11 @@ class Fragment(Named):
         return FrozenDict({n: literal_value(d) for n, d in pairs if d is not None})
 
     @cached_property
-    def _matched(self) -> dict[tuple[str | None, ...], tuple[str, ...]]:
-        return {}
-
-    def matched(
-        self,
-        keywords: tuple[str | None, ...],
-        match: Callable[[], tuple[str, ...]],
-    ) -> tuple[str, ...]:
-        """The parameters that arguments are for, by the keywords of these: each form of an
-        invocation is matched once.
+    def matched(self) -> dict[tuple[str | None, ...], tuple[str, ...]]:
+        """The parameters that arguments are for, by the keywords of these, for the forms of
+        invocations that were matched: see matching.py.
         """
-        names = self._matched.get(keywords)
-        if names is None:
-            names = self._matched[keywords] = match()
-        return names
+        return {}
 
     @cached_property
     def needed(self) -> tuple[frozenset[str], ...]:

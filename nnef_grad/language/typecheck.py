@@ -47,22 +47,17 @@ _NOT_IN_FRAGMENTS = ("external", "variable", "update")
 
 
 class ExpressionChecker:
-    """Infers the types of expressions, and collects their problems.
-
-    Attributes:
-        library: the known operations.
-        problems: the problems so far.
-        fragment: the fragment that the expressions are in; None in the graph.
-        variables: the variables of the graph.
-        valid: the types of the invocations in that fragment or graph which have no
-            problem, by their operations, and the types and parameters of their arguments.
-    """
+    """Infers the types of expressions, and collects their problems."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
         self.problems: list[Problem] = []
+        # The fragment that the expressions are in; None in the graph.
         self.fragment: syntax.Fragment | None = None
+        # The variables of the graph.
         self.variables: set[str] = set()
+        # The types of the invocations in that fragment or graph which have no problem, by
+        # their operations, and the types and parameters of their arguments.
         self.valid: dict[tuple[object, ...], Type] = {}
 
     def report(self, message: str, span: Span, remedy: Remedy | None = None) -> Type:
