@@ -22,7 +22,6 @@ from nnef_grad.base.source import Span
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library
 from nnef_grad.language.matching import match
-from nnef_grad.language.operators import builtin_type, operator_type
 from nnef_grad.language.types import (
     GENERIC,
     INTEGER,
@@ -35,9 +34,11 @@ from nnef_grad.language.types import (
     TensorType,
     TupleType,
     Type,
+    builtin_type,
     is_assignable,
     is_generic,
     join,
+    operator_type,
 )
 
 Types = dict[str, Type]

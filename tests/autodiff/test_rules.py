@@ -16,7 +16,7 @@ import nnef_grad
 from nnef_grad.autodiff.rule_files import SUFFIX, signature_problems
 from nnef_grad.autodiff.rules import Rules, derivative_library
 from nnef_grad.language.library import standard
-from nnef_grad.language.operators import OPERATIONS
+from nnef_grad.language.types import OPERATIONS
 from nnef_grad.ops import DECOMPOSITIONS, RULES, SHAPES
 from nnef_grad.ops.traits import NOT_DIFFERENTIABLE
 
