@@ -135,7 +135,7 @@ def with_bodies(graph: Graph, rules: Rules) -> Graph:
 
 
 def _scalar_type(dtype: npt.DTypeLike) -> np.dtype[np.floating]:
-    for known in (np.dtype(np.float64), np.dtype(np.float32)):
-        if dtype is not None and known == dtype:
-            return known
+    for precision in (np.dtype(np.float64), np.dtype(np.float32)):
+        if dtype is not None and precision == dtype:
+            return precision
     raise UsageError(f"'dtype' must be float32 or float64, but is {dtype}")

@@ -1,5 +1,5 @@
-"""Box filters, pooling, sampling and normalization: windows that slide along every axis,
-including batch and channels. `sliding` are the attributes that determine the windows.
+"""Box filters, pooling and sampling: windows that slide along every axis, including
+batch and channels. `sliding` are the attributes that determine the windows.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.registry import Array, choice, evaluation, require
 from nnef_grad.interpreter.sliding import contents, overlapped, with_border
 from nnef_grad.ops.windows import Windows, counts_inside, downscaling, upscaling
@@ -50,15 +49,6 @@ def debox(input: Array, border: str, normalize: bool, **sliding: Any) -> Array:
 @evaluation("avg_pool")
 def _avg_pool(input: Array, **attributes: Any) -> Array:
     return box(input, normalize=True, **attributes)
-
-
-@evaluation("local_response_normalization")
-def _local_response_normalization(
-    input: Array, size: Shape, alpha: float, beta: float, bias: float
-) -> Array:
-    """input / (bias + alpha * mean(input^2))^beta, with the local mean."""
-    mean = box(np.square(input), "constant", normalize=True, size=size)
-    return input / np.power(bias + alpha * mean, beta)
 
 
 # ---- Maxima ----

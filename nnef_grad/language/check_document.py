@@ -45,21 +45,21 @@ def check_fragments(
     return checker.problems
 
 
-def check_document(document: syntax.Document, known: Library) -> list[Problem]:
+def check_document(document: syntax.Document, library: Library) -> list[Problem]:
     """The problems of a document.
 
     Args:
         document: the document.
-        known: the operations of the standard, and those that rules declare: a document
+        library: the operations of the standard, and those that rules declare: a document
             must declare them in the same way.
     """
-    library = with_fragments(document.fragments)
-    checker = _DefinitionChecker(library)
+    operations = with_fragments(document.fragments)
+    checker = _DefinitionChecker(operations)
     checker.check_graph(document.graph)
     problems = [
         *_header_problems(document),
-        *_definition_problems(document, known),
-        *check_fragments(document.fragments, library),
+        *_definition_problems(document, library),
+        *check_fragments(document.fragments, operations),
         *checker.problems,
     ]
     return sorted(problems, key=Problem.position)
@@ -93,7 +93,7 @@ def _header_problems(document: syntax.Document) -> Iterator[Problem]:
 
 
 def _definition_problems(
-    document: syntax.Document, known: Library
+    document: syntax.Document, library: Library
 ) -> Iterator[Problem]:
     """Fragments and the graph must have unique names, and agree with the rules."""
     taken = set(standard())
@@ -104,7 +104,7 @@ def _definition_problems(
         taken.add(part.name)
     for fragment in document.fragments:
         is_ours = fragment.name not in standard()
-        if is_ours and known.get(fragment.name, fragment) != fragment:
+        if is_ours and library.get(fragment.name, fragment) != fragment:
             message = f"the rules declare '{fragment.name}' differently"
             yield Problem(message, fragment.span)
 

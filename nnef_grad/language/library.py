@@ -76,16 +76,18 @@ class Joined(Library):
     def __init__(self, *libraries: Library) -> None:
         self._libraries = libraries
         # Most operations of a graph are of a few kinds.
-        self._found: dict[str, Fragment] = {}
+        self._fragments: dict[str, Fragment] = {}
 
     def __getitem__(self, name: str) -> Fragment:
-        if name not in self._found:
+        if name not in self._fragments:
             having = (library for library in self._libraries if name in library)
-            self._found[name] = next(having, {})[name]
-        return self._found[name]
+            self._fragments[name] = next(having, {})[name]
+        return self._fragments[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._found or any(name in found for found in self._libraries)
+        return name in self._fragments or any(
+            name in library for library in self._libraries
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(name for lib in self._libraries for name in lib))

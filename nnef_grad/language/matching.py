@@ -65,12 +65,12 @@ def _checked(fragment: Fragment, argument: Keyword) -> str:
     return argument.name
 
 
-def refuse_missing(fragment: Fragment, given: Collection[str], span: Span) -> None:
+def refuse_missing(fragment: Fragment, names: Collection[str], span: Span) -> None:
     """Raises InvalidGraphError where a parameter without a default is not given."""
     missing = [
         f"'{p.name}'"
         for p in fragment.parameters
-        if p.default is None and p.name not in given
+        if p.default is None and p.name not in names
     ]
     if missing:
         message = f"'{fragment.name}' needs {' and '.join(missing)}"

@@ -66,10 +66,10 @@ class ExpressionChecker:
         self.problems.append(Problem(message, span, remedy))
         return UNKNOWN
 
-    def _suggestion(self, name: str, known: Iterable[str]) -> str:
+    def _suggestion(self, name: str, names: Iterable[str]) -> str:
         """A similar known name, for the problems that are shown: the search takes long."""
         is_shown = len(self.problems) < MAX_PROBLEMS
-        return suggestion(name, list(known)) if is_shown else ""
+        return suggestion(name, list(names)) if is_shown else ""
 
     # Expressions
 
@@ -361,13 +361,13 @@ class ExpressionChecker:
     def _check_defaults(
         self,
         fragment: syntax.Fragment,
-        given: Container[str],
+        arguments: Container[str],
         generics: Generics,
         span: Span,
     ) -> None:
         """Checks that defaults of generic type have the type that the arguments set."""
         for p in fragment.parameters:
-            if p.default is None or p.name in given or not is_generic(p.type):
+            if p.default is None or p.name in arguments or not is_generic(p.type):
                 continue
             if not is_assignable(self.type_of(p.default, {}), p.type, generics):
                 what = f"the default of '{p.name}' is not {generics.bound(p.type)}"

@@ -87,7 +87,7 @@ def dtype_of(leaf: Primitive | TensorType) -> str | None:
 
 def leaves(type_: Type) -> list[Primitive | TensorType]:
     """The primitive and tensor types that a type is composed of."""
-    found: list[Primitive | TensorType] = []
+    parts: list[Primitive | TensorType] = []
     pending = [type_]
     while pending:
         part = pending.pop()
@@ -96,8 +96,8 @@ def leaves(type_: Type) -> list[Primitive | TensorType]:
         elif isinstance(part, TupleType):
             pending += reversed(part.items)
         else:
-            found.append(part)
-    return found
+            parts.append(part)
+    return parts
 
 
 def substitute(type_: Type, dtype: str) -> Type:
@@ -223,8 +223,8 @@ def _binary_type(symbol: str, left: Type, right: Type) -> Type | None:
 def builtin_type(name: str, argument: Type) -> Type | None:
     """The type of a built-in function's value; None where it does not apply."""
     if name in ("length_of", "range_of"):
-        found = INTEGER if name == "length_of" else ArrayType(INTEGER)
-        return found if _is_countable(argument) else None
+        result = INTEGER if name == "length_of" else ArrayType(INTEGER)
+        return result if _is_countable(argument) else None
     return Primitive(name) if isinstance(argument, Primitive) else None
 
 

@@ -29,7 +29,7 @@ add sub mul div pow select sqr sqrt rsqr rsqrt log2 sum_reduce mean_reduce momen
 sigmoid gelu silu softmax softplus softabs matmul linear
 conv deconv separable_conv separable_deconv box debox sample desample avg_pool rms_pool
 nearest_downsample area_downsample nearest_upsample multilinear_upsample
-local_response_normalization local_mean_normalization batch_normalization
+local_mean_normalization batch_normalization
 reshape squeeze unsqueeze transpose split concat stack unstack slice pad tile gather cast
 copy_n add_n external variable constant update
 """
@@ -37,6 +37,7 @@ copy_n add_n external variable constant update
 BY_BODY = {
     *("l1_normalization", "l2_normalization"),
     *("local_variance_normalization", "local_contrast_normalization"),
+    "local_response_normalization",
     *("avg_roi_align", "max_roi_align", "linear_quantize"),
 }
 

@@ -219,7 +219,7 @@ BY_BODY = {
     *("separable_conv", "separable_deconv", "rms_pool", "linear_quantize"),
     *("nearest_downsample", "area_downsample", "nearest_upsample"),
     *("local_mean_normalization", "local_variance_normalization"),
-    "local_contrast_normalization",
+    *("local_contrast_normalization", "local_response_normalization"),
     *("l1_normalization", "l2_normalization", "avg_roi_align", "max_roi_align"),
 }
 
