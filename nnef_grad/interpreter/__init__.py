@@ -1,10 +1,10 @@
 """The interpreter: the semantics of every standard operation, on numpy arrays.
 
-It is an executable definition, not a fast runtime. Each module evaluates the operations
-of the module of the same name in `nnef_grad.ops`. A compound operation has an
-evaluation only where that is more accurate or faster than its body, or decides as a
-whole; otherwise it is evaluated by its body. This package needs numpy, which the
-compiler does not: no module of the compiler imports it.
+It is an executable definition, not a fast runtime. Each module evaluates one or
+more families of operations. A compound operation has an evaluation only where that is
+more accurate or faster than its body, or decides as a whole; otherwise it is evaluated
+by its body. This package needs numpy, which the compiler does not: no module of the
+compiler imports it.
 
     from nnef_grad.interpreter import evaluate
 
