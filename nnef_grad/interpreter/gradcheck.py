@@ -270,7 +270,11 @@ class _Comparison:
         checked: dict[str, CheckedGradient] = {}
         for name, gradient in self.gradients():
             shape, spread = gradient.shape, spread_of(gradient)
-            expected = self._expect(tensors[name], self._sum_jacobian(gradient))
+            if self.backward.kind == "jacobian":
+                # The gradient of the weighted sum.
+                (weight,) = self.weights.values()
+                gradient = np.asarray(np.tensordot(weight, gradient, weight.ndim))
+            expected = self._expect(tensors[name], gradient)
             # It may be as large as all the others together.
             del gradient
             error, verdict = self._measure(expected) if expected else NOT_FINITE
@@ -300,13 +304,6 @@ class _Comparison:
         wanted = {*self.backward.gradients.values()}
         computed = results(self.backward.graph, fed, values.variables, rules=self.rules)
         return (pair for pair in computed if pair[0] in wanted)
-
-    def _sum_jacobian(self, result: Array) -> Array:
-        """The gradient of the weighted sum, where the result is a Jacobian."""
-        if self.backward.kind != "jacobian":
-            return result
-        (weight,) = self.weights.values()
-        return np.asarray(np.tensordot(weight, result, weight.ndim))
 
     def _expect(self, name: str, gradient: Array) -> _Expected | None:
         """The slope that the gradient predicts, along a direction where it is large

@@ -179,43 +179,31 @@ _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 
 def operator_type(symbol: str, operands: list[Type]) -> Type | None:
     """The type of an operator on operands of given types; None where it does not apply."""
+    left, right = operands[0], operands[-1]
     if symbol == "in":
-        item, array = operands
         if any(isinstance(leaf, TensorType) for o in operands for leaf in leaves(o)):
             return None
-        fits = isinstance(array, ArrayType) and join(item, array.item) is not None
+        fits = isinstance(right, ArrayType) and join(left, right.item) is not None
         return LOGICAL if fits else None
+    is_logic = symbol in ("&&", "||", "!")
     if any(isinstance(operand, TensorType) for operand in operands):
-        return _tensor_operator_type(symbol, operands)
-    if len(operands) == 1:
-        allowed = (LOGICAL,) if symbol == "!" else (SCALAR, INTEGER)
-        return operands[0] if operands[0] in allowed else None
-    return _binary_type(symbol, *operands)
-
-
-def _tensor_operator_type(symbol: str, operands: list[Type]) -> Type | None:
-    """The type that the operation of the operator declares."""
-    logical = symbol in ("&&", "||", "!")
-    wanted = TensorType("logical" if logical else "scalar")
-    if not all(is_assignable(operand, wanted, Generics()) for operand in operands):
-        return None
-    return TensorType("logical") if logical or symbol in _COMPARISONS else wanted
-
-
-def _binary_type(symbol: str, left: Type, right: Type) -> Type | None:
-    if symbol == "+" and isinstance(left, ArrayType):
+        # As the operation of the operator declares it.
+        wanted = TensorType("logical" if is_logic else "scalar")
+        if not all(is_assignable(operand, wanted, Generics()) for operand in operands):
+            return None
+        return TensorType("logical") if symbol in _COMPARISONS else wanted
+    is_binary = len(operands) == 2
+    if is_binary and symbol == "+" and isinstance(left, ArrayType):
         return join(left, right) if isinstance(right, ArrayType) else None
-    if symbol == "*" and right == INTEGER and _is_countable(left):
+    if is_binary and symbol == "*" and right == INTEGER and _is_countable(left):
         return left
     if left != right or not isinstance(left, Primitive):
         return None
-    if symbol in ("&&", "||"):
-        return LOGICAL if left == LOGICAL else None
     if symbol in ("==", "!="):
         return LOGICAL
     if left == STRING:
-        return STRING if symbol == "+" else None
-    if left not in (SCALAR, INTEGER):
+        return STRING if is_binary and symbol == "+" else None
+    if left not in ((LOGICAL,) if is_logic else (SCALAR, INTEGER)):
         return None
     return LOGICAL if symbol in _COMPARISONS else left
 
