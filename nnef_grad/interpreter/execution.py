@@ -13,7 +13,7 @@ from nnef_grad.base.errors import UsageError
 from nnef_grad.emit.arguments import dtype_of
 from nnef_grad.emit.rule_results import counted, kind
 from nnef_grad.graph.ir import Graph, Operand, Operation, Result, Tensor
-from nnef_grad.graph.loops import SCAN
+from nnef_grad.graph.loops import is_loop
 from nnef_grad.interpreter.registry import (
     EVALUATIONS,
     KINDS,
@@ -82,7 +82,7 @@ def execute(
     if definition.generic is not None and not definition.deduces_dtype:
         assert operation.dtype is not None
         attributes["dtype"] = numpy_type(operation.dtype, dtype)
-    if operation.name == SCAN:
+    if is_loop(operation):
         attributes["apply"] = partial(_apply, dtype=dtype, operations=operations)
     try:
         with np.errstate(all="ignore"):
