@@ -89,14 +89,11 @@ class Maker(NamedTuple):
     make: Make
 
 
-# For a rule to be closed before a kind of word: how many symbols it consists of, what
-# makes its value (None: it passes on its one part), and the rule with that kind.
-Reduction = tuple[int, "Maker | None", tuple[str, str]]
-
-
 class _State(dict[Any, Any]):
-    """A state of the automaton: by the kind of the next word, the next state or a
-    reduction; by a rule that was closed, the next state.
+    """A state of the automaton: by the kind of the next word, the next state, or, for a
+    rule to be closed before it, how many symbols it consists of, what makes its value
+    (None: it passes on its one part), and the rule with that kind; by a rule that was
+    closed, the next state.
 
     The state after a rule and before a kind of word is found once: rules that only pass on
     their part are closed at the same time. A state equals none but itself.
@@ -147,6 +144,21 @@ class Automaton:
         return reader.values[0]
 
 
+class _Trace(NamedTuple):
+    """The actions of the parser on the words of a statement: the states at the end of the
+    stack that it depends on, and those in their place; what makes a value each, in order;
+    and where those values are that stay on the stack.
+
+    The values are those at the end of the stack, between the states before; then the
+    words; then those that are made.
+    """
+
+    before: list[_State]
+    after: list[_State]
+    makes: list[Make]
+    kept: list[int]
+
+
 class _Reader:
     """Reads one text, a statement after the other; `values` are those of the words and
     rules that are not yet part of a rule.
@@ -165,32 +177,50 @@ class _Reader:
             self._repeat(trace, words)
             return
         before = [*self._states]
-        closed = self._advance(words, kinds)
+        lowest, steps, places = self._advance(words, kinds)
         if kinds in self._met:
-            self._traces[kinds] = _traced(before, self._states, closed, len(words))
+            makes = [
+                _make(method, [p if p is None else symbols[p] - lowest for p in parts])
+                for (method, parts, _), symbols in steps
+            ]
+            kept = [place - lowest for place in places[lowest:]]
+            after = self._states[lowest:]
+            self._traces[kinds] = _Trace(before[lowest:], after, makes, kept)
         self._met.add(kinds)
 
-    def _advance(self, words: list[Word], kinds: tuple[str, ...]) -> list[_Closed]:
-        """Reads words by the tables. Returns the rules that were closed."""
+    def _advance(
+        self, words: list[Word], kinds: tuple[str, ...]
+    ) -> tuple[int, list[tuple[Maker, list[int]]], list[int]]:
+        """Reads words by the tables. Returns how much of the stack stays, and, with the
+        places of values as in a trace of the whole stack, what made values, of which
+        symbols, and those on the stack.
+        """
         states, values = self._states, self.values
-        closed: list[_Closed] = []
+        depth = lowest = len(values)
+        places, last = [*range(depth)], depth + len(words)
+        steps: list[tuple[Maker, list[int]]] = []
         for position, kind in enumerate(kinds):
             step = states[-1].get(kind)
             while step.__class__ is tuple:
                 size, maker, goal = step
                 first = len(values) - size
+                if first < lowest:
+                    lowest = first
                 if maker is not None:
+                    steps.append((maker, places[first:]))
                     values[first:] = (maker.make(values),)
+                    places[first:] = (last,)
+                    last += 1
                 state = states[first][goal]
                 states[first + 1 :] = (state,)
-                closed.append((position, size, maker))
                 step = state.get(kind)
             if step is None:
                 word, is_known = words[position], kind != UNKNOWN
                 raise UnexpectedWordError(word, is_known, _accepted(states))
             states.append(step)
             values.append(words[position])
-        return closed
+            places.append(depth + position)
+        return lowest, steps, places
 
     def _repeat(self, trace: _Trace, words: list[Word]) -> None:
         """Reads words like those of a trace."""
@@ -216,54 +246,6 @@ def _accepted(states: list[_State]) -> set[str]:
     # States get further entries where they are looked up.
     kinds = [kind for kind in states[-1] if isinstance(kind, str) and kind.isupper()]
     return {*filter(can_follow, kinds)}
-
-
-# ---- Traces ----
-
-
-# A rule that was closed: before which word, of how many symbols, and what made its value.
-_Closed = tuple[int, int, "Maker | None"]
-
-
-class _Trace(NamedTuple):
-    """The actions of the parser on the words of a statement: the states at the end of the
-    stack that it depends on, and those in their place; what makes a value each, in order;
-    and where those values are that stay on the stack.
-
-    The values are those at the end of the stack, between the states before; then the
-    words; then those that are made.
-    """
-
-    before: list[_State]
-    after: list[_State]
-    makes: list[Make]
-    kept: list[int]
-
-
-def _traced(
-    before: list[_State], after: list[_State], closed: list[_Closed], count: int
-) -> _Trace:
-    """The trace of a statement of so many words, from the states before and after it."""
-    depth = lowest = len(before) - 1
-    places, last = [*range(depth)], depth + count
-    steps: list[tuple[Maker, list[int]]] = []
-    shifted = 0
-    for position, size, maker in closed:
-        places += range(depth + shifted, depth + position)
-        shifted = position
-        first = len(places) - size
-        lowest = min(lowest, first)
-        if maker is not None:
-            steps.append((maker, places[first:]))
-            places[first:] = (last,)
-            last += 1
-    places += range(depth + shifted, depth + count)
-    makes = [
-        _make(method, [p if p is None else symbols[p] - lowest for p in parts])
-        for (method, parts, _), symbols in steps
-    ]
-    kept = [place - lowest for place in places[lowest:]]
-    return _Trace(before[lowest:], after[lowest:], makes, kept)
 
 
 # ---- From the tables ----
