@@ -327,10 +327,16 @@ class _Comparison:
     def _measure(self, expected: _Expected) -> tuple[float, Verdict]:
         """The error of the slope measured by differences, and the verdict: of the first
         that agrees, or of the best.
+
+        Where two steps show the same error the gradient is wrong, as neither curvature
+        nor a kink nor rounding does that: then no more are tried.
         """
         measured: list[_Measured] = []
         for last in self._measurements(expected):
-            is_refuted = any(earlier.refutes_with(last) for earlier in measured)
+            is_refuted = last.verdict == "FAILED" and any(
+                m.verdict == "FAILED" and abs(m.error - last.error) <= SAME * m.error
+                for m in measured
+            )
             measured.append(last)
             if is_refuted or (last.error <= TOLERANCE and last.verdict in PASSED[:2]):
                 break
@@ -366,13 +372,22 @@ class _Expected(NamedTuple):
     size: float
 
     def measure(self, slope: float, rounding: float) -> _Measured:
-        """The measurement by another slope: its distance from the expected one."""
+        """The measurement by another slope: its distance from the expected one.
+
+        From one step to the next the error by curvature becomes 10 times as large, and
+        that by rounding a third: where their sum is least, curvature adds at most 2.4
+        times as much as rounding.
+        """
         if not np.isfinite(slope):
-            return _Measured(np.inf, 0.0)
+            return _Measured(np.inf, 0.0, "FAILED")
         scale = max(self.size, abs(slope))
         if scale == 0.0:
-            return _Measured(0.0, 0.0, is_zero=True)
-        return _Measured(abs(slope - self.slope) / scale, rounding / scale)
+            return _Measured(0.0, 0.0, ZERO)
+        error, rounding = abs(slope - self.slope) / scale, rounding / scale
+        if error > TOLERANCE + 4.0 * rounding:
+            return _Measured(error, rounding, "FAILED")
+        is_measurable = rounding < MEASURABLE
+        return _Measured(error, rounding, "ok" if is_measurable else "too small")
 
 
 class _Measured(NamedTuple):
@@ -382,23 +397,4 @@ class _Measured(NamedTuple):
 
     error: float
     rounding: float
-    is_zero: bool = False
-
-    def refutes_with(self, other: _Measured) -> bool:
-        """Whether two steps show the same error. Neither curvature nor a kink nor
-        rounding does that: then the gradient is wrong, and no more steps are tried.
-        """
-        is_wrong = self.verdict == other.verdict == "FAILED"
-        return is_wrong and abs(self.error - other.error) <= SAME * self.error
-
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict. From one step to the next the error by curvature becomes 10
-        times as large, and that by rounding a third: where their sum is least,
-        curvature adds at most 2.4 times as much as rounding.
-        """
-        if self.is_zero:
-            return ZERO
-        if self.error > TOLERANCE + 4.0 * self.rounding:
-            return "FAILED"
-        return "ok" if self.rounding < MEASURABLE else "too small"
+    verdict: Verdict
