@@ -16,13 +16,8 @@ Data = Mapping[str, npt.ArrayLike]
 
 
 def collect_feeds(graph: Graph, inputs: Data, variables: Data) -> dict[Tensor, Array]:
-    """The data of the inputs and the variables of a graph.
-
-    Args:
-        graph: a flat graph.
-        inputs: the data of each input, by its name.
-        variables: the data of each variable, by its label, in upper or lower case.
-            Labels that the graph does not have are ignored.
+    """The data of the inputs of a flat graph, by name, and of its variables, by label, in
+    upper or lower case. Labels that the graph does not have are ignored.
 
     Raises:
         UsageError: data are missing, or for an unknown input, or of another shape or

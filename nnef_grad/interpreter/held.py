@@ -42,13 +42,9 @@ ROUNDING = 1e-9
 def hold(
     operation: Operation, tensors: Mapping[Tensor, Array], own: Operations
 ) -> Operations:
-    """The evaluation of an operation with its decisions held, by its name; the user's own
-    as it is; empty for one that makes no decision.
-
-    Args:
-        operation: an operation of a flat graph.
-        tensors: its operands and results at the point.
-        own: the evaluations of the user.
+    """The evaluation of an operation with its decisions held, by its name, from its operands
+    and results at the point; the user's own as it is; empty for one that makes no
+    decision.
     """
     if operation.name in own:
         return own
