@@ -30,14 +30,13 @@ from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
 
 # Importing the families enters their evaluations.
 from nnef_grad.interpreter import (  # noqa: F401
-    conv,
     elementwise,
     loops,
-    pool,
     quantize,
     sampling,
     shape,
     tract_core,
+    windows,
 )
 from nnef_grad.interpreter.execution import execute, find_evaluation, step
 from nnef_grad.interpreter.feeds import Data, collect_feeds

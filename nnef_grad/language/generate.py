@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 from zlib import crc32
 
@@ -72,20 +71,18 @@ def generated(grammar: bytes) -> Tables:
             numbers[state] = len(numbers)
             pending += [goal for _, goal in steps[state] if isinstance(goal, int)]
 
-    def row(state: int) -> Iterator[tuple[str, int]]:
-        for symbol, goal in steps[state]:
-            is_rule = isinstance(goal, LarkRule)
-            number = (
-                -1 - rules.setdefault(goal, len(rules)) if is_rule else numbers[goal]
-            )
-            yield symbol, number
-        if state in table.end_states.values():
-            yield END, numbers[state]
+    def number(goal: int | LarkRule) -> int:
+        if isinstance(goal, LarkRule):
+            return -1 - rules.setdefault(goal, len(rules))
+        return numbers[goal]
 
+    states = [{symbol: number(goal) for symbol, goal in steps[s]} for s in numbers]
+    for end in table.end_states.values():
+        states[numbers[end]][END] = numbers[end]
     return Tables(
         words=_word_pattern(lark),
         literals={**dict(sorted(literals.items())), "": END},
-        states=[dict(row(state)) for state in numbers],
+        states=states,
         rules=[*map(_rule, rules)],
         starts={start: numbers[state] for start, state in starts},
     )

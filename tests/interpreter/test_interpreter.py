@@ -257,7 +257,7 @@ def test_a_convolution_is_the_same_band_by_band(
     for statement, shapes in statements:
         text = model(statement, **shapes)
         whole = evaluate(nnef_grad.loads(text), feeds(text))
-        monkeypatch.setattr(interpreter.conv, "_BAND", band)
+        monkeypatch.setattr(interpreter.windows, "_BAND", band)
         all_close(evaluate(nnef_grad.loads(text), feeds(text)), whole)
         monkeypatch.undo()
     assert len(statements) > 3
