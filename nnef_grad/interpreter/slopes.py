@@ -53,10 +53,8 @@ def point_of(
     labelled = {name.lower(): np.asarray(data) for name, data in variables.items()}
     for draw in _ATTEMPTS:
         drawn = random_values(graph, seed, draw)
-        tensors = collect_feeds(
-            graph, {**drawn.inputs, **inputs}, {**drawn.variables, **labelled}
-        )
-        own = rules.evaluations
+        fed = {**drawn.inputs, **inputs}, {**drawn.variables, **labelled}
+        tensors, own = collect_feeds(graph, *fed), rules.evaluations
         for operation in graph.operations:
             results = step(operation, tensors, operations=own, names=graph.names)
             tensors.update(results)

@@ -126,14 +126,6 @@ _KINDS = {"version": "head", "extension": "head"}
 _KINDS |= {"fragment": "signature", "graph": "signature", "{": "{", "}": "}", "": "end"}
 
 
-def _units(words: list[_Word]) -> Iterator[tuple[str, list[_Word]]]:
-    """The kind and the words of each unit."""
-    for unit in _split(words, _begins_unit):
-        kind = _KINDS.get(unit[0].text, "statement")
-        _place(unit, kind)
-        yield kind, unit
-
-
 def _begins_unit(before: _Word, word: _Word) -> bool:
     return word.text == "{" or before.text in ("{", "}", ";")
 
@@ -225,7 +217,9 @@ _MOST_BLANK_LINES = {"statement": 1, "{": 0, "}": 1}
 
 def _lines(words: list[_Word]) -> Iterator[str]:
     before = "start"
-    for kind, unit in _units(words):
+    for unit in _split(words, _begins_unit):
+        kind = _KINDS.get(unit[0].text, "statement")
+        _place(unit, kind)
         yield from _leading(kind, unit[0], before)
         if kind == "signature":
             yield from _signature(unit)

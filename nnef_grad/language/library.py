@@ -95,9 +95,7 @@ class Joined(Library):
         return self._fragments[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._fragments or any(
-            name in library for library in self._libraries
-        )
+        return any(name in library for library in self._libraries)
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(name for lib in self._libraries for name in lib))
