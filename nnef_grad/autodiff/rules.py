@@ -21,7 +21,7 @@ from nnef_grad.emit.evaluation import instantiate_body
 from nnef_grad.emit.inline import Decompose
 from nnef_grad.graph.ir import Operation
 from nnef_grad.language import syntax
-from nnef_grad.language.check_definitions import check_fragments
+from nnef_grad.language.check_document import check_fragments
 from nnef_grad.language.library import FragmentFile, Library, standard, with_fragments
 from nnef_grad.language.types import GENERIC, TensorType, Type, leaves
 from nnef_grad.ops import DECOMPOSITIONS, RULES, SHAPES

@@ -37,8 +37,7 @@ from nnef_grad.graph.ir import Tensor
 from nnef_grad.graph.stops import says_stop, stop_definition
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library, standard
-from nnef_grad.language.operators import OPERATIONS
-from nnef_grad.language.types import GENERIC, ArrayType, TensorType
+from nnef_grad.language.types import GENERIC, OPERATIONS, ArrayType, TensorType
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.tensors import number
 from nnef_grad.ops.traits import FED

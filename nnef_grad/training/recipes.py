@@ -21,7 +21,7 @@ from nnef_grad.base.source import Source, Span
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import Evaluator
 from nnef_grad.language import syntax
-from nnef_grad.language.check_definitions import check_fragments
+from nnef_grad.language.check_document import check_fragments
 from nnef_grad.language.library import FragmentFile, Library, extended, standard
 from nnef_grad.language.parser import parse_fragments, parse_invocation
 from nnef_grad.language.typecheck import ExpressionChecker

@@ -20,7 +20,7 @@ from nnef_grad.autodiff.rules import (
     signature_problems,
 )
 from nnef_grad.language.library import standard
-from nnef_grad.language.operators import OPERATIONS
+from nnef_grad.language.types import OPERATIONS
 from nnef_grad.ops import DECOMPOSITIONS, RULES, SHAPES
 from nnef_grad.ops.traits import NOT_DIFFERENTIABLE
 
