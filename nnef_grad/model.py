@@ -24,7 +24,7 @@ from nnef_grad.emit.loops import LONGEST
 from nnef_grad.emit.quantization import read_quantization
 from nnef_grad.frontends import TRACT, dialect_of
 from nnef_grad.graph.ir import Graph, Shape
-from nnef_grad.graph.printer import is_of_dialect, print_graph
+from nnef_grad.graph.printer import has_standard_text, print_graph
 from nnef_grad.graph.quantization import print_quantization
 from nnef_grad.language.library import standard, with_fragments
 from nnef_grad.language.parser import parse_document, parse_fragments
@@ -308,12 +308,12 @@ def _text(graph: Graph) -> str:
         is_step = any(op.name == "update" for op in graph.operations)
         advice = ": without a fixed learning rate, a step that uses sums has one"
         raise UsageError(message + advice if is_step else message)
-    if is_of_dialect(graph):
-        # Importing the lowerings takes longer than compiling.
-        from nnef_grad.targets.tract.dialect import in_dialect
+    if has_standard_text(graph):
+        return print_graph(graph)
+    # Importing the lowerings takes longer than compiling.
+    from nnef_grad.targets.tract.dialect import print_in_dialect
 
-        graph = in_dialect(graph)
-    return print_graph(graph)
+    return print_in_dialect(graph)
 
 
 def as_stored(graph: Graph, stored: Data) -> tuple[Graph, Data]:

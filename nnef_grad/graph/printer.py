@@ -20,13 +20,13 @@ Names = Mapping[Tensor, str]
 _NONE: Names = {}
 
 
-def print_graph(graph: Graph) -> str:
-    """The text of a flat document.
+def print_graph(graph: Graph, extensions: Sequence[str] = ()) -> str:
+    """The text of a flat document, which names the extensions of a dialect.
 
     The operations of a derivative are grouped under a comment that shows the forward
     operation. The body of a loop is a fragment.
     """
-    return "\n".join(_document(with_named_bodies(graph))) + "\n"
+    return "\n".join(_document(with_named_bodies(graph), extensions)) + "\n"
 
 
 def statements(graph: Graph) -> list[str]:
@@ -36,28 +36,22 @@ def statements(graph: Graph) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def is_of_dialect(graph: Graph) -> bool:
-    """Whether the text of a graph is a document of tract's dialect: it has symbols, loops,
-    or operations of tract's registries.
+def has_standard_text(graph: Graph) -> bool:
+    """Whether the standard has words for all of a graph: it has none for symbols, loops and
+    operations of registries.
     """
-    return (
-        bool(symbols(graph))
-        or any(map(is_loop, graph.operations))
-        or any(fragment.registry for fragment in graph.fragments)
-    )
+    loops_or_own = (is_loop(op) or op.definition.registry for op in graph.operations)
+    return not (symbols(graph) or any(loops_or_own))
 
 
-def _document(graph: Graph) -> Iterator[str]:
+def _document(graph: Graph, extensions: Sequence[str]) -> Iterator[str]:
     yield "version 1.0;"
     bodies = {loop.body.name: loop.body for loop in loops_in(graph)}
     fragments = {f.name: f for g in (graph, *bodies.values()) for f in g.fragments}
     declared = [f for f in fragments.values() if f.registry is None]
     if declared or bodies:
         yield "extension KHR_enable_fragment_definitions;"
-    for registry in sorted({f.registry for f in fragments.values() if f.registry}):
-        yield f"extension tract_registry {registry};"
-    for symbol in symbols(graph):
-        yield f"extension tract_symbol {symbol};"
+    yield from (f"extension {extension};" for extension in extensions)
     yield ""
     for fragment in declared:
         yield f"{print_declaration(fragment)};"

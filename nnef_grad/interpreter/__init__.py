@@ -35,7 +35,6 @@ from nnef_grad.interpreter import (  # noqa: F401
     quantize,
     sampling,
     shape,
-    tract_core,
     windows,
 )
 from nnef_grad.interpreter.execution import execute, find_evaluation, step

@@ -40,6 +40,7 @@ from nnef_grad.targets import (  # noqa: F401
     matrix,
     maxima,
     onnx,
+    own_evaluations,
     own_operations,
     pool,
     reduce,

@@ -11,9 +11,8 @@ from support.operation_models import Model, models
 
 import nnef_grad
 from nnef_grad.graph.ir import Graph
-from nnef_grad.graph.printer import print_graph
 from nnef_grad.interpreter.random_values import random_values
-from nnef_grad.targets.tract.dialect import in_dialect
+from nnef_grad.targets.tract.dialect import print_in_dialect
 
 VERSION = "version 1.0;\n"
 EXTENSION = f"{VERSION}extension tract_registry tract_core;\n"
@@ -22,7 +21,7 @@ _SETTINGS = "size = [1, 1, 3, 3], padding = [(0, 0), (0, 0), (1, 1), (1, 1)]"
 
 
 def computes_the_same(graph: Graph) -> None:
-    text = print_graph(in_dialect(graph)).replace(VERSION, EXTENSION, 1)
+    text = print_in_dialect(graph).replace(VERSION, EXTENSION, 1)
     again = nnef_grad.loads(text)
     values = random_values(graph, seed=0)
     found = nnef_grad.evaluate(again, values.inputs, values.variables)

@@ -4,7 +4,7 @@ A document is evaluated, not checked: its values have types that its declaration
 say. What it computes from shapes and numbers is known when it is read, and what it computes
 from tensors becomes operations of the standard.
 
-language/tract.nnef declares tract's operations, with bodies where these are enough; what
+tract.nnef declares tract's operations, with bodies where these are enough; what
 other formats have too is in frontends/expansions/.
 
 library.py     the operations that it may use, and those that are refused

@@ -11,9 +11,17 @@ from nnef_grad.language.library import (
     Library,
     extras,
     standard,
-    tract_library,
 )
 from nnef_grad.language.syntax import Fragment
+
+# What a document names in its extension lines.
+REGISTRIES = ("tract_core", "tract_onnx", "tract_transformers")
+
+
+@lru_cache(maxsize=1)
+def tract_library() -> FragmentFile:
+    """The operations of tract's registries, from tract.nnef."""
+    return FragmentFile(Path(__file__).parent / "tract.nnef", REGISTRIES)
 
 
 @lru_cache(maxsize=1)

@@ -7,5 +7,5 @@ workarounds.py  operations that it makes wrong next to each other
 weights.py      large variables that are read several times
 divided.py      results that are divided into parts
 precision.py    variables that are not in single precision
-dialect.py      what its text means otherwise
+dialect.py      its texts
 """

@@ -13,9 +13,11 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate_body
 from nnef_grad.emit.inline import Decompose, put_bodies
 from nnef_grad.graph.ir import Graph, Operation, Result, Tensor
-from nnef_grad.graph.loops import is_loop, with_bodies
+from nnef_grad.graph.loops import is_loop, loops_in, with_bodies
 from nnef_grad.graph.names import NameSupply, with_names
 from nnef_grad.graph.passes import without_needless
+from nnef_grad.graph.printer import print_graph
+from nnef_grad.graph.symbols import symbols
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
@@ -27,11 +29,25 @@ from nnef_grad.targets.pool import max_pool_lowered
 SCAN = f"{TRACT_CORE}_scan"
 
 
-def in_dialect(graph: Graph) -> Graph:
-    """A graph for the printer: what its text means in the dialect is what the graph given
-    computes. It is not to be evaluated: a deconvolution has the dialect's filter.
+def print_in_dialect(graph: Graph) -> str:
+    """The text of a graph that means in the dialect what the graph computes."""
+    spelled = _in_dialect(graph)
+    graphs = (spelled, *(loop.body for loop in loops_in(spelled)))
+    registries = {f.registry for g in graphs for f in g.fragments if f.registry}
+    return print_graph(
+        spelled,
+        [
+            *(f"tract_registry {registry}" for registry in sorted(registries)),
+            *(f"tract_symbol {symbol}" for symbol in symbols(spelled)),
+        ],
+    )
+
+
+def _in_dialect(graph: Graph) -> Graph:
+    """A graph for the printer. It is not to be evaluated: a deconvolution has the dialect's
+    filter.
     """
-    graph = with_bodies(graph, in_dialect)
+    graph = with_bodies(graph, _in_dialect)
     spelled = put_bodies(graph, [_spelling(op) for op in graph.operations])
     graph = graph if spelled is graph else without_needless(spelled, graph)
     # One for all that is derived of a loop: it stands under one comment.

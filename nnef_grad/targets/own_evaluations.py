@@ -1,4 +1,4 @@
-"""The operations of tract's own registry that targets emit."""
+"""What the operations of own_operations.py compute, for the interpreter."""
 
 from __future__ import annotations
 
