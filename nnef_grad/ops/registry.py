@@ -32,7 +32,6 @@ from nnef_grad.graph.ir import Operation, Shape, Tensor
 Shapes = Union[Shape, "list[Shape]"]
 ShapeFunction = Callable[..., Shapes]
 Rule = Callable[..., Sequence[Any]]
-Entry = TypeVar("Entry")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -137,15 +136,17 @@ def decomposition(
     says; `limit` tells the others, where these have no rule.
     """
 
-    def enter(function: Function) -> Function:
-        _enter(DECOMPOSITIONS, names, Decomposition(function, when, limit))
-        return function
-
-    return enter
+    entry = partial(Decomposition, applies=when, limit=limit)
+    return partial(_enter, DECOMPOSITIONS, names, entry=entry)
 
 
-def _enter(table: dict[str, Any], names: tuple[str, ...], entry: Entry) -> Entry:
+def _enter(
+    table: dict[str, Any],
+    names: tuple[str, ...],
+    function: Function,
+    entry: Callable[[Function], Any] = lambda function: function,
+) -> Function:
     for name in names:
         assert name not in table, f"{name} is entered twice"
-        table[name] = entry
-    return entry
+        table[name] = entry(function)
+    return function

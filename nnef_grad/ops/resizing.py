@@ -87,28 +87,24 @@ def operation(axes: list[Axis], how: Resizing, matrices: Mapping[int, Array]) ->
     of axes, by their places; no other changes.
     """
     is_spatial = bool(matrices) and len(axes) > 2 and min(matrices) >= 2
-    axes = axes[2:]
-    is_up = all(a.made == a.scale * a.given and a.made % a.given == 0 for a in axes)
+    spatial = axes[2:]
+    is_up = all(a.made == a.scale * a.given and a.made % a.given == 0 for a in spatial)
     if is_spatial and is_up and how.mode == "linear" and how.places in METHODS:
         return "multilinear_upsample"
-    chosen = {
-        "nearest_upsample": [
-            np.eye(a.given).repeat(max(1, a.made // a.given), 0) for a in axes
-        ],
-        "nearest_downsample": [
-            np.eye(a.given)[:: max(1, a.given // a.made)] for a in axes
-        ],
-    }
-    found = (
-        name
-        for name, own in chosen.items()
-        if is_spatial
-        and all(
-            np.array_equal(part, matrices.get(place, np.eye(axis.given)))
-            for place, (part, axis) in enumerate(zip(own, axes, strict=True), 2)
-        )
-    )
-    return next(found, "")
+    for name in ("nearest_upsample", "nearest_downsample") if is_spatial else ():
+        if all(
+            np.array_equal(_nearest(name, axis), matrices.get(a, np.eye(axis.given)))
+            for a, axis in enumerate(spatial, 2)
+        ):
+            return name
+    return ""
+
+
+def _nearest(name: str, axis: Axis) -> Array:
+    """The matrix of an operation that takes elements several times, or some of them."""
+    if name == "nearest_upsample":
+        return np.eye(axis.given).repeat(max(1, axis.made // axis.given), 0)
+    return np.eye(axis.given)[:: max(1, axis.given // axis.made)]
 
 
 def settings(name: str, axes: list[Axis], how: Resizing) -> dict[str, Any]:
@@ -121,29 +117,23 @@ def settings(name: str, axes: list[Axis], how: Resizing) -> dict[str, Any]:
 # ---- Where the new positions are among the given ones ----
 
 
-def _aligned(index: Array, axis: Axis) -> Array:
-    return index * (axis.given - 1) / max(axis.made - 1, 1)
-
-
 def _of_middles(index: Array, axis: Axis) -> Array:
     return (index + 0.5) / axis.scale - 0.5
 
 
-def _of_several_middles(index: Array, axis: Axis) -> Array:
-    return np.zeros(1) if axis.made == 1 else _of_middles(index, axis)
-
-
-def _symmetric(index: Array, axis: Axis) -> Array:
-    missing = 1 - axis.made / (axis.given * axis.scale)
-    return _of_middles(index, axis) + axis.given / 2 * missing
-
-
 PLACES: dict[str, Callable[[Array, Axis], Array]] = {
-    "align_corners": _aligned,
+    "align_corners": lambda index, axis: (
+        index * (axis.given - 1) / max(axis.made - 1, 1)
+    ),
     "asymmetric": lambda index, axis: index / axis.scale,
     "half_pixel": _of_middles,
-    "half_pixel_symmetric": _symmetric,
-    "pytorch_half_pixel": _of_several_middles,
+    "half_pixel_symmetric": lambda index, axis: (
+        _of_middles(index, axis)
+        + axis.given / 2 * (1 - axis.made / (axis.given * axis.scale))
+    ),
+    "pytorch_half_pixel": lambda index, axis: (
+        np.zeros(1) if axis.made == 1 else _of_middles(index, axis)
+    ),
     "tf_half_pixel_for_nn": lambda index, axis: (index + 0.5) / axis.scale,
 }
 ROUNDED: dict[str, Callable[[Array], Array]] = {

@@ -15,6 +15,7 @@ takes from the elements of the feature map.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from math import prod
 from typing import Any, NamedTuple
 
@@ -97,8 +98,8 @@ def max_roi_pool_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
     The elements of a cell are not known before the run. They are found among all
     elements of the axis, which takes p times the memory of N feature maps.
     """
-    corners, shape = emit("round", op.inputs[1], hint="corners"), _shape_of_items(op)
-    values = _items(emit, op)
+    corners = emit("round", op.inputs[1], hint="corners")
+    values, shape = _items(emit, op)
     if prod(values.shape) < prod(shape):
         repeats = [shape[0]] + [1] * (len(shape) - 1)
         values = emit("tile", values, repeats=repeats, hint="items")
@@ -143,19 +144,14 @@ def _along(emit: Emit, axis: _Axis) -> Emit:
     return emit_along
 
 
-def _shape_of_items(op: Operation) -> Shape:
-    """[N, C, E...]"""
-    maps, rois, _ = op.inputs
-    return (rois.shape[0], *maps.shape[1:])
-
-
-def _items(emit: Emit, op: Operation) -> Tensor:
+def _items(emit: Emit, op: Operation) -> tuple[Tensor, Shape]:
     """The feature maps in which the regions lie, with the elements of [N, C, E...]; or
-    the only one that there is.
+    the only one that there is. And that shape.
     """
-    maps, _, batch_index = op.inputs
-    only_one = maps.shape[0] == 1
-    return maps if only_one else emit("gather", maps, batch_index, hint="items")
+    maps, rois, batch_index = op.inputs
+    is_one, shape = maps.shape[0] == 1, (rois.shape[0], *maps.shape[1:])
+    items = maps if is_one else emit("gather", maps, batch_index, hint="items")
+    return items, shape
 
 
 def _product(
@@ -166,8 +162,7 @@ def _product(
     A product takes away the last axis and puts the new one in front, so that the axes
     take turns and are transposed once, in the end.
     """
-    x = _items(emit, op)
-    count, *extents = _shape_of_items(op)
+    x, (count, *extents) = _items(emit, op)
     for axis, matrix in reversed(list(zip(axes, matrices, strict=True))):
         *rows, _ = extents
         x = _multiplied(_along(emit, axis), matrix, x, prod(rows))
@@ -194,32 +189,24 @@ def _multiplied(emit: Emit, matrix: Tensor, x: Tensor, rows: int) -> Tensor:
 # ---- Interpolation ----
 
 
-class _Sampling(NamedTuple):
-    """Where along an axis a region is sampled:
+def _sampling(method: str, count: int) -> tuple[list[float], list[float], float]:
+    """Where along an axis a region is sampled, for `count` elements of the output: for
+    each of them a weight and an offset, and the divisor in
 
         coordinate = (first * (divisor - weight) + last * weight - offset) / divisor
 
-    with a weight and an offset for each element of the output. Nothing but the quotient
-    is rounded, for corners in whole numbers, so that it meets elements exactly.
+    Nothing but the quotient is rounded, for corners in whole numbers, so that it meets
+    elements exactly.
     """
-
-    weights: list[float]
-    offsets: list[float]
-    divisor: float
-
-
-def _sampling(method: str, count: int) -> _Sampling:
-    """The sampling of `count` elements of the output."""
     elements = [float(i) for i in range(count)]
     if method == "symmetric":
         # first + (i + 0.5) / count * (last - first) - 0.5
-        weights = [i + 0.5 for i in elements]
-        return _Sampling(weights, [count / 2.0] * count, float(count))
+        return [i + 0.5 for i in elements], [count / 2.0] * count, float(count)
     if method == "asymmetric":
         # first + i / count * (last - first)
-        return _Sampling(elements, [0.0] * count, float(count))
+        return elements, [0.0] * count, float(count)
     # first + i / (count - 1) * (last - 1 - first)
-    return _Sampling(elements, elements, max(count - 1.0, 1.0))
+    return elements, elements, max(count - 1.0, 1.0)
 
 
 def _interpolation(emit: Emit, axis: _Axis, rois: Tensor, method: str) -> Tensor:
@@ -229,7 +216,7 @@ def _interpolation(emit: Emit, axis: _Axis, rois: Tensor, method: str) -> Tensor
     On an element, the derivative is that of the segment after it.
     """
     emit = _along(emit, axis)
-    source = _source(emit, axis, rois, _sampling(method, axis.size))
+    source = _source(emit, axis, rois, method)
     lower = emit("floor", source, hint="lower")
     fraction = emit("sub", source, lower, hint="fraction")
     # Above the last element there is none; the fraction is 0 there.
@@ -240,22 +227,18 @@ def _interpolation(emit: Emit, axis: _Axis, rois: Tensor, method: str) -> Tensor
     return emit("add", at_lower, moved, hint="weights")
 
 
-def _source(emit: Emit, axis: _Axis, rois: Tensor, sampling: _Sampling) -> Tensor:
+def _source(emit: Emit, axis: _Axis, rois: Tensor, method: str) -> Tensor:
     """[N, p]: the coordinates at which a region is sampled. Those outside of the feature
     map are moved to its edge.
     """
-    weights, offsets, divisor = sampling
+    weights, offsets, divisor = _sampling(method, axis.size)
     # [2 * M, p]: what each column of `rois` weighs in the coordinates.
     columns = [[0.0] * axis.size for _ in range(rois.shape[1])]
     columns[axis.first] = [divisor - weight for weight in weights]
     columns[axis.last] = weights
-    corner_weights = emit(
-        "constant",
-        shape=[len(columns), axis.size],
-        value=[weight for column in columns for weight in column],
-        hint="corner_weights",
-    )
-    weighted = emit("matmul", rois, corner_weights, hint="weighted_corners")
+    value, shape = [*chain.from_iterable(columns)], [len(columns), axis.size]
+    corners = emit("constant", shape=shape, value=value, hint="corner_weights")
+    weighted = emit("matmul", rois, corners, hint="weighted_corners")
     is_uniform = len(set(offsets)) == 1
     offset = offsets[0] if is_uniform else line(emit, offsets, "offsets")
     shifted = emit("sub", weighted, offset, hint="shifted")
@@ -329,15 +312,6 @@ def _maxima(
     inside = _inside(emit, axis, corners)
     ceiling = emit("select", inside, _HUGE, -_HUGE, hint="ceiling")
     ceilings = emit("unsqueeze", ceiling, axes=[1], hint="ceiling_of_lines")
-    chosen = _first_maximum(emit, axis, lines, ceilings)
-    maxima = emit("matmul", lines, chosen, transposeB=True, hint="maxima")
-    after = reshaped(emit, maxima, (count, *others, axis.size), hint="cells_after")
-    order = [0, 1, after.rank - 1, *range(2, after.rank - 1)]
-    return transposed(emit, after, order, hint="turned")
-
-
-def _first_maximum(emit: Emit, axis: _Axis, lines: Tensor, ceilings: Tensor) -> Tensor:
-    """[N, rows, p, E]: 1 at the first maximum of each cell."""
     limited = emit("min", lines, ceilings, hint="limited")
     index = emit("argmax_reduce", limited, axes=[3], hint="index")
     place = emit("cast", index, dtype="scalar", hint="place")
@@ -345,4 +319,8 @@ def _first_maximum(emit: Emit, axis: _Axis, lines: Tensor, ceilings: Tensor) -> 
     # A cell without an element has an index too: none of its places may be met by it.
     places = emit("min", elements, ceilings, hint="places")
     hit = emit("eq", place, places, hint="hit")
-    return emit("select", hit, 1.0, 0.0, hint="chosen")
+    chosen = emit("select", hit, 1.0, 0.0, hint="chosen")
+    maxima = emit("matmul", lines, chosen, transposeB=True, hint="maxima")
+    after = reshaped(emit, maxima, (count, *others, axis.size), hint="cells_after")
+    order = [0, 1, after.rank - 1, *range(2, after.rank - 1)]
+    return transposed(emit, after, order, hint="turned")

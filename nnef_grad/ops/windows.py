@@ -151,15 +151,7 @@ def windows_of(op: Operation) -> Windows:
     has_size = "size" in settings
     extents = (up, settings["size"]) if has_size else (up[2:], op.inputs[1].shape[2:])
     sliding = settings["padding"], settings["stride"], settings["dilation"]
-    return _known_windows(*extents, *sliding)
-
-
-# Passes ask for the windows of the same operations, and many operations have the same.
-@lru_cache(maxsize=1024)
-def _known_windows(
-    up: Shape, size: Shape, padding: Padding, stride: Shape, dilation: Shape
-) -> Windows:
-    return downscaling(up, size, padding, stride, dilation)
+    return _shared_downscaling(*extents, *sliding)
 
 
 # ---- The two directions ----
@@ -179,7 +171,7 @@ def downscaling(
         ShapeError: an attribute has the wrong length or a value that is not allowed, or
             the windows do not fit in.
     """
-    _check(len(up), size, padding, stride, dilation)
+    _check(len(up), size, padding=padding, stride=stride, dilation=dilation)
     stride, dilation = stride or (1,) * len(up), dilation or (1,) * len(up)
     padding = padding or automatic_padding(up, size, stride, dilation)
     padded = [p + extent + q for extent, (p, q) in zip(up, padding, strict=True)]
@@ -192,6 +184,10 @@ def downscaling(
     require(all(extent >= r for extent, r, _ in columns), message)
     down = tuple((extent - r) // s + 1 for extent, r, s in columns)
     return Windows(up, down, size, padding, stride, dilation)
+
+
+# Passes ask for the windows of the same operations, and many operations have the same.
+_shared_downscaling = lru_cache(maxsize=1024)(downscaling)
 
 
 def upscaling(
@@ -209,13 +205,12 @@ def upscaling(
         ShapeError: as for `downscaling`, or `output_shape` is not down-scaled to
             `down`.
     """
-    _check(len(down), size, padding, stride, dilation)
-    _check_length("output_shape", output_shape, len(down))
-    check_positive("output_shape", output_shape)
-    up = output_shape or up_scaled(down, size, padding, stride, dilation)
+    sliding: Sliding = {"padding": padding, "stride": stride, "dilation": dilation}
+    _check(len(down), size, **sliding, output_shape=output_shape)
+    up = output_shape or up_scaled(down, size, **sliding)
     message = f"the up-scaled extents must be positive, but are {list(up)}, with 'padding' = {list(padding)}"
     require(all(extent > 0 for extent in up), message)
-    windows = downscaling(up, size, padding, stride, dilation)
+    windows = downscaling(up, size, **sliding)
     message = (
         f"'output_shape' with extents {list(up)} is down-scaled to"
         f" {list(windows.down)}, and the input has {list(down)}"
@@ -238,9 +233,6 @@ def up_scaled(
 
 
 def _reach(size: int, dilation: int) -> int:
-    """How many elements lie from the first to the last of a window, with the gaps of
-    the dilation.
-    """
     return (size - 1) * dilation + 1
 
 
@@ -277,11 +269,8 @@ def basic_outside(windows: Windows) -> Padding:
 
 def reverse_outside(windows: Windows) -> Padding:
     """How many elements before and after its input, the down-scaled side, a reverse
-    operation reads.
-
-    They are the windows before the first, and after the last, that would lie over the
-    output, be it with a gap of the dilation: even without padding there are some, as a
-    rule.
+    operation reads: the windows before the first, and after the last, that would lie over
+    the output, be it with a gap of the dilation.
     """
     pairs = ((axis, axis.reach - 1) for axis in windows.axes)
     return tuple(
@@ -315,14 +304,13 @@ def counts_inside(windows: Windows) -> tuple[Shape, ...]:
     up-scaled side; once for all windows along an axis where each is an element.
     """
     return tuple(
-        (1,) if axis.is_still else _counts_inside(axis) for axis in windows.axes
-    )
-
-
-def _counts_inside(axis: AxisWindows) -> Shape:
-    return tuple(
-        sum(0 <= position < axis.up for position in axis.positions(window))
-        for window in range(axis.down)
+        (1,)
+        if axis.is_still
+        else tuple(
+            sum(0 <= position < axis.up for position in axis.positions(window))
+            for window in range(axis.down)
+        )
+        for axis in windows.axes
     )
 
 
@@ -343,22 +331,15 @@ def check_positive(name: str, values: Shape) -> None:
     require(all(value > 0 for value in values), message)
 
 
-def _check(
-    rank: int, size: Shape, padding: Padding, stride: Shape, dilation: Shape
-) -> None:
+def _check(rank: int, size: Shape, **sliding: Any) -> None:
     message = f"'size' must have an item for each of the {rank} dimensions of a window, but is {list(size)}"
     require(len(size) == rank, message)
-    _check_length("padding", padding, rank)
-    _check_length("stride", stride, rank)
-    _check_length("dilation", dilation, rank)
-    check_positive("size", size)
-    check_positive("stride", stride)
-    check_positive("dilation", dilation)
-
-
-def _check_length(name: str, values: tuple[Any, ...], rank: int) -> None:
-    message = (
-        f"'{name}' must have an item for each of the {rank} dimensions of a window,"
-        f" or none, but is {list(values)}"
-    )
-    require(len(values) in (0, rank), message)
+    for name, values in sliding.items():
+        message = (
+            f"'{name}' must have an item for each of the {rank} dimensions of a window,"
+            f" or none, but is {list(values)}"
+        )
+        require(len(values) in (0, rank), message)
+    for name, values in {"size": size, **sliding}.items():
+        if name != "padding":
+            check_positive(name, values)
