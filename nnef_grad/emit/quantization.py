@@ -195,7 +195,8 @@ def _check_shapes(
         shapes = {name: _shape_of(name, attributes[name]) for name in operands}
         check_fits(entry.tensor, tensor.shape, shapes)
         if operation.name in OPERATIONS:
-            SHAPES[operation.name](tensor.shape, **{**attributes, **shapes})
+            settings = {p.name: attributes[p.name] for p in operation.attributes}
+            SHAPES[operation.name](tensor.shape, *shapes.values(), **settings)
     except ShapeError as error:
         message = f"{operation.name}: {error}"
         raise InvalidGraphError(message, entry.operation.span) from None

@@ -36,27 +36,18 @@ class ShapeInference:
 
     def infer(self, call: Call, settings: str, span: Span | None) -> tuple[Any, ...]:
         """The shape of each result of an operation; a tuple of shapes for a result that
-        is an array of tensors.
-
-        Args:
-            call: the operation.
-            settings: its `settings_key`.
-            span: its place.
-
-        Raises:
-            InvalidGraphError: the arguments do not fit each other, a result is too large,
-                or nothing says what its shape is.
+        is an array of tensors. `settings` is the `settings_key` of the operation.
         """
-        shapes = tuple(map(_shapes, call.operands))
+        operands = tuple(map(_shapes, call.operands))
         if call.definition.name in UNIQUE:
             # Each variable has a label of its own.
-            return _infer(self._opset, call, shapes, span)
-        key = call.definition.name, shapes, settings
-        found = self._inferred.get(key)
-        if found is None:
-            found = _infer(self._opset, call, shapes, span)
-            self._inferred.keep(key, found)
-        return found
+            return _infer(self._opset, call, operands, span)
+        key = call.definition.name, operands, settings
+        shapes = self._inferred.get(key)
+        if shapes is None:
+            shapes = _infer(self._opset, call, operands, span)
+            self._inferred.keep(key, shapes)
+        return shapes
 
 
 def _infer(
@@ -103,23 +94,18 @@ def _checked(fragment: Fragment, returned: Any) -> tuple[Any, ...]:
 
 def _shape(name: str, type_: Type, returned: Any) -> Any:
     """A shape, or a tuple of them; an extent may be one of numpy's integers."""
-    is_array = isinstance(type_, ArrayType)
     if not isinstance(returned, (list, tuple)):
-        wanted = "a list of shapes" if is_array else "a shape"
+        wanted = "a list of shapes" if isinstance(type_, ArrayType) else "a shape"
         raise MisfitError(f"{returned!r} for {name}: {wanted} is wanted")
     if isinstance(type_, ArrayType):
         return tuple([_shape(name, type_.item, item) for item in returned])
     if len(returned) > MAX_RANK:
         message = f"a tensor of rank {len(returned)} is not supported"
         raise ShapeError(f"{message}: the rank is at most {MAX_RANK}")
-    # True is no extent.
-    is_shape = bool not in map(type, returned)
     try:
-        shape = tuple(map(_extent, returned)) if is_shape else None
+        shape = tuple(map(_extent, returned))
     except TypeError:
-        shape = None
-    if shape is None:
-        raise MisfitError(f"{returned!r} for {name}: a shape is wanted")
+        raise MisfitError(f"{returned!r} for {name}: a shape is wanted") from None
     numbers = [extent for extent in shape if type(extent) is int]
     if numbers and min(numbers) < 0:
         raise MisfitError(f"{returned!r} for {name}: an extent is not negative")
@@ -130,4 +116,6 @@ def _shape(name: str, type_: Type, returned: Any) -> Any:
 
 
 def _extent(returned: Any) -> Any:
+    if type(returned) is bool:
+        raise TypeError
     return returned if type(returned) is Extent else index(returned)

@@ -125,16 +125,16 @@ def _joined(
     that are None: nothing depends on them.
     """
     axis, shape = op.attributes["axis"], op.inputs[0].shape
-    given = [(index, part) for index, part in enumerate(parts) if part is not None]
-    if len(given) == 1:
-        ((index, part),) = given
+    present = [(index, part) for index, part in enumerate(parts) if part is not None]
+    if len(present) == 1:
+        ((index, part),) = present
         return place(emit, part, {axis: sum(extents[:index])}, shape)
     pairs = zip(parts, extents, strict=True)
     values: list[Tensor] = []
-    for is_given, run in groupby(pairs, key=lambda pair: pair[0] is not None):
-        found, sizes = zip(*run, strict=True)
-        if is_given:
-            values += found
+    for is_present, run in groupby(pairs, key=lambda pair: pair[0] is not None):
+        tensors, sizes = zip(*run, strict=True)
+        if is_present:
+            values += tensors
         else:
             missing = with_extent(shape, axis, sum(sizes))
             values.append(emit("constant", shape=missing, value=[0.0], hint="zeros"))

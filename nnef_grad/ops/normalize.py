@@ -1,7 +1,10 @@
-"""Normalization: the result has the shape of the operand."""
+"""Normalization and quantization: the result has the shape of the first operand, to which
+the others are broadcast.
+"""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from nnef_grad.graph.ir import Shape
@@ -26,16 +29,21 @@ def local_shape(input: Shape, size: tuple[int, ...], **attributes: Any) -> Shape
     return input
 
 
-@shape("batch_normalization")
-def batch_normalization_shape(
-    input: Shape,
-    mean: Shape,
-    variance: Shape,
-    offset: Shape,
-    scale: Shape,
-    epsilon: float,
+def _fitted(
+    names: tuple[str, ...], *operands: Shape, bits: int = 1, **attributes: Any
 ) -> Shape:
-    """The shape of the input, to which the other operands are broadcast."""
-    operands = {"mean": mean, "variance": variance, "offset": offset, "scale": scale}
-    check_fits("input", input, operands)
-    return input
+    """The shape of the first operand, to which the others are broadcast."""
+    first, *others = zip(names, operands, strict=True)
+    check_fits(*first, dict(others))
+    require(bits > 0, f"'bits' must be positive, but is {bits}")
+    return operands[0]
+
+
+for _operation, *_operands in (
+    ("batch_normalization", "input", "mean", "variance", "offset", "scale"),
+    ("min_max_linear_quantize", "x", "min", "max"),
+    ("linear_quantize", "x", "min", "max"),
+    ("zero_point_linear_quantize", "x", "zero_point", "scale"),
+    ("logarithmic_quantize", "x", "max"),
+):
+    shape(_operation)(partial(_fitted, tuple(_operands)))

@@ -97,11 +97,7 @@ def require(condition: bool, message: str) -> None:
 
 
 def volume(shape: Shape) -> int:
-    """The product of some extents.
-
-    Raises:
-        ShapeError: no tensor is that large.
-    """
+    """The product of some extents; it raises `ShapeError` if no tensor is that large."""
     product = prod(shape)
     fits = has_symbols(product) or product < 2**63
     require(fits, "the volume does not fit in 64 bits")
@@ -132,9 +128,7 @@ def decomposition(
     when: Callable[[Operation], bool] = lambda operation: True,
     limit: str = "",
 ) -> Callable[[Function], Function]:
-    """Enters the decomposition of the named operations, for the settings that `when`
-    says; `limit` tells the others, where these have no rule.
-    """
+    """Enters the decomposition of the named operations; see `Decomposition`."""
 
     entry = partial(Decomposition, applies=when, limit=limit)
     return partial(_enter, DECOMPOSITIONS, names, entry=entry)
