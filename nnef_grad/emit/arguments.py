@@ -53,12 +53,8 @@ def settings_key(call: Call | Operation) -> str:
 def bind(
     fragment: syntax.Fragment, values: Mapping[str, Evaluated], dtype: str | None
 ) -> Call:
-    """The call of an invocation, defaults filled in.
-
-    Args:
-        fragment: the declaration.
-        values: the values of the arguments, by parameter; their types were checked.
-        dtype: the explicit data type of the invocation, or None.
+    """The call of an invocation, defaults filled in. The values of the arguments, by
+    parameter, are of the right types.
     """
     whole: dict[str, Any] = dict(fragment.defaults)
     for name, value in values.items():
@@ -103,9 +99,6 @@ def bind_call(
 ) -> tuple[Call, str]:
     """The call of an operation from Python, checked, defaults filled in, and its
     `settings_key`. One like an earlier one, in all but its tensors and numbers, is right too.
-
-    Raises:
-        InvalidGraphError: there are too many or too few, or their types are wrong.
     """
     first = freeze(operands)
     # Their text distinguishes values that Python has for equal.

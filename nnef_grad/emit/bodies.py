@@ -39,12 +39,8 @@ class Step(NamedTuple):
 
 
 class Body(NamedTuple):
-    """Operations, their inputs, and what of them is wanted.
-
-    Attributes:
-        inputs: tensors that stand for any of their data types and shapes.
-        steps: the operations, in order.
-        results: what is returned: tensors and numbers, in nested tuples.
+    """Operations in order, their inputs, which stand for any tensors of their data types
+    and shapes, and what is returned: tensors and numbers, in nested tuples.
     """
 
     inputs: tuple[Tensor, ...]
@@ -80,22 +76,17 @@ def instantiate(
     caller: Span | None = None,
     fill: bool = False,
 ) -> tuple[Any, ...] | None:
-    """Emits a body for some inputs, and returns its results.
+    """Emits a body for some inputs, and returns its results; None where one is simplified
+    to a number, and is not filled, or where a name is too long: it would be another one,
+    had the operations been emitted for these inputs first.
 
     Args:
         body: the body.
-        emit: emits the operations, and gives them their names.
+        emit: emits the operations.
         inputs: what stands in the places of the inputs of the body.
-        naming: turns the name of a value inside the body into a hint; what emits does so,
-            if it is not given.
+        naming: turns the name of a value inside the body into a hint, instead of `emit`.
         caller: the place of what the body is emitted for.
-        fill: whether a result that is simplified to a number becomes a constant of its
-            shape.
-
-    Returns:
-        The results; None where one is simplified to a number, and is not filled, or where
-        a name is too long: it would be another one, had the operations been emitted for
-        these inputs first.
+        fill: whether a result that is simplified to a number becomes a constant.
     """
     naming = naming or emit.naming
     values: dict[Tensor, Any] = dict(zip(body.inputs, inputs, strict=True))
@@ -104,7 +95,9 @@ def instantiate(
         hints = _hints(words, naming)
         if hints is None:
             return None
-        operands = map_tensors(place, op.operands)
+        operands = tuple(
+            [values[o] if type(o) is Tensor else map_tensors(place, o) for o in op.operands]
+        )
         call = Call(op.definition, operands, op.settings, op.dtype)
         at = op.span
         span = None if at is None else Span(at.source, at.start, at.end, caller)

@@ -37,7 +37,8 @@ def build_graph(
     compounds: Collection[str] = (),
     lenient: bool = False,
 ) -> Graph:
-    """The flat graph of a document, with the shape of every tensor.
+    """The flat graph of a document, with the shape of every tensor. An error reports all
+    problems that do not follow from others.
 
     Args:
         document: what was parsed.
@@ -45,12 +46,7 @@ def build_graph(
             shape functions of those that it declares; the standard's, if not given.
         shapes: gives the shape of an external from its name and its declared shape.
         compounds: the standard operations whose bodies are put in their place.
-        lenient: whether known mistakes of exporters are repaired; the warnings of the
-            graph list the repairs.
-
-    Raises:
-        InvalidGraphError: the document breaks a rule of the language, or of an
-            operation; the error reports all problems that do not follow from others.
+        lenient: whether known mistakes of exporters are repaired, with warnings.
     """
     opset = opset or OpSet()
     warnings: list[Problem] = []

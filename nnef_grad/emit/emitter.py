@@ -28,10 +28,8 @@ LITERAL = "a literal"
 
 
 class Tracker:
-    """Observes the operations that are emitted, and may replace their operands.
-
-    Attributes:
-        producers: the operation that made each tensor. The emitter keeps it.
+    """Observes the operations that are emitted, and may replace their operands. The
+    emitter keeps the producer of each tensor in it.
     """
 
     def __init__(self) -> None:
@@ -103,9 +101,7 @@ class Emitter:
         dtype: str | None = None,
         **attributes: Any,
     ) -> Tensor:
-        """Emits an operation with one result and returns the result; see `Emit`. Nothing
-        is emitted where the result is there already.
-        """
+        """Emits an operation unless its result is there already; see `Emit`."""
         if name not in self.opset.declarations:
             near = suggestion(name, list(self.opset.declarations))
             raise InvalidGraphError(f"there is no operation '{name}'{near}")
@@ -146,9 +142,6 @@ class Emitter:
             span: the place in the source.
             settings: the `settings_key` of the operation, if it is known.
             shapes: the shape of each result, or a tuple of shapes, if they are known.
-
-        Raises:
-            InvalidGraphError: the arguments do not fit each other.
         """
         name = call.definition.name
         operands = self._tracker.prepare(self, name, call.operands)
@@ -178,9 +171,7 @@ class Emitter:
         return operation.results
 
     def attempt(self, rewrite: Callable[..., Any], call: Call) -> Operand | None:
-        """The operand that a rewrite finds in place of the result of an operation, if it
-        does.
-        """
+        """The operand that a rewrite finds in place of the result of an operation."""
         if self._depth == DEPTH:
             return None
         self._depth += 1
@@ -247,9 +238,7 @@ class Emitter:
         self._tracker.take(operation)
 
     def note_producer(self, operation: Operation) -> None:
-        """Keeps an operation as the producer of its results: also one in whose place
-        others were emitted.
-        """
+        """Keeps the producer of its results, also one in whose place others are emitted."""
         for tensor in operation.outputs:
             self._producers[tensor] = operation
 

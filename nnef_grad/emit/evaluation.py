@@ -84,16 +84,13 @@ class Evaluator:
         naming: Callable[[str], str],
         caller: Span | None,
     ) -> dict[str, Any]:
-        """Evaluates the body of a fragment.
+        """Evaluates the body of a fragment, and returns the value of each result by name.
 
         Args:
             fragment: a fragment with a body.
             bound: a value for each parameter.
             naming: what a value of the body should be called, from its name there.
             caller: the place of the invocation.
-
-        Returns:
-            The value of each result, by name.
         """
         assert fragment.body is not None
         outer, self.caller = self.caller, caller
@@ -319,11 +316,7 @@ def instantiate_body(emitter: Emitter, operation: Operation) -> Sequence[Any]:
 
 
 def unpack(target: syntax.Expression, value: Any) -> list[tuple[str, Any]]:
-    """Pairs the names of a target with the parts of a value of the same structure.
-
-    Raises:
-        InvalidGraphError: an array has another number of items than there are names.
-    """
+    """Pairs the names of a target with the parts of a value of the same structure."""
     if isinstance(target, syntax.Identifier):
         return [(target.name, value)]
     assert isinstance(target, (syntax.Array, syntax.Tuple))

@@ -36,14 +36,8 @@ def emit_loop(
     span: Span | None = None,
 ) -> tuple[Tensor, ...]:
     """Emits a loop and returns its results: the last value of each state, then what is
-    collected. What is the same at each step is computed before it.
-
-    Args:
-        emit: emits it.
-        loop: the loop.
-        operands: a tensor for each input of its body: a whole one where it scans.
-        hints: for each result the name that it should get.
-        span: the place in the source.
+    collected. What is the same at each step is computed before it. The operands are a
+    tensor for each input of its body: a whole one where it scans.
     """
     loop, operands = hoisted(emit, loop, operands)
     call = Call(declaration(loop), tuple(operands), {"loop": loop}, None)
@@ -57,14 +51,9 @@ def emit_loop(
 def hoisted(
     emit: Emitter, loop: Loop, operands: Sequence[Tensor], *, constants: bool = False
 ) -> tuple[Loop, tuple[Tensor, ...]]:
-    """The loop without operations that do not depend on the step, and its operands, with
-    the results of these in place of what they are made of.
-
-    Args:
-        emit: emits these operations, before the loop.
-        loop: the loop.
-        operands: its operands.
-        constants: whether constants leave the body, too.
+    """The loop without operations that do not depend on the step, which are emitted before
+    it, and its operands, with the results of these in place of what they are made of.
+    `constants` says whether constants leave the body, too.
     """
     body, count = loop.body, len(loop.full)
     moved = _invariant(loop, constants)

@@ -49,10 +49,7 @@ def check_gradients(
     operation: Operation, returned: Any, is_known: Callable[[Tensor], bool]
 ) -> list[tuple[Tensor, Tensor | float]]:
     """The tensors among the operands of an operation, in arrays too, for which a rule
-    returns a gradient, with the gradient: a tensor or a number.
-
-    Raises:
-        InvalidGraphError: the rule returns something else, or a tensor that is not known.
+    returns a gradient, with the gradient: a known tensor or a number.
     """
     names = [p.name for p in operation.definition.operands]
     try:

@@ -64,11 +64,7 @@ def simplify(emit: Emitter, call: Call) -> Operand | None:
 def restore(graph: Graph, simplified: Mapping[Tensor, Call]) -> Graph:
     """The graph without the rewrites that did not pay: what an operation is a simpler
     form of takes its place where all that this needs is there anyway, and an operand of
-    the operation has no other use.
-
-    Args:
-        graph: a graph without operations whose results are not used.
-        simplified: what tensors are a simpler form of.
+    the operation has no other use. All results in the graph are used.
     """
     if not any(op.outputs[0] in simplified for op in graph.operations):
         return graph
@@ -92,12 +88,8 @@ def without_detours(
 ) -> Graph:
     """The graph with tensors in the places of what several transpositions, or several
     changes of shape, make the same of them again: in a document of a dialect, filters go
-    such a way.
-
-    Args:
-        graph: a graph.
-        kept: tensors that stay, as what makes them does.
-        joins: whether there is one in the place of two in a row that lead elsewhere.
+    such a way. The kept tensors stay, as what makes them does; `joins` says whether there
+    is one operation in the place of two in a row that lead elsewhere.
     """
     stays = kept | {*graph.outputs}
     given = stays | {*graph.inputs, *graph.variables}
@@ -117,10 +109,10 @@ def without_detours(
                 continue
             operation = joined if joins else operation
         operations.append(operation)
-    found = tuple([substitute(op, places) for op in operations])
-    if found == graph.operations:
+    placed = tuple([substitute(op, places) for op in operations])
+    if placed == graph.operations:
         return graph
-    return without_needless(replace(graph, operations=found), graph)
+    return without_needless(replace(graph, operations=placed), graph)
 
 
 _ARRANGING = RESHAPING | {"transpose"}
@@ -137,11 +129,11 @@ def _joined(operation: Operation, made: Operation | None) -> Operation:
         order = _order(made)
         axes = tuple([order[axis] for axis in _order(operation)])
         return changed(attributes={"axes": axes})
-    shape = operation.outputs[0].shape
-    whole = {"shape": shape, "axis_start": 0, "axis_count": -1}
-    definition = standard()["reshape"]
+    whole = {"shape": operation.outputs[0].shape, "axis_start": 0, "axis_count": -1}
     # Not every runtime makes a tensor without axes by a reshape.
-    return changed(definition=definition, attributes=whole) if shape else operation
+    is_whole = operation.outputs[0].rank > 0
+    reshape = standard()["reshape"]
+    return changed(definition=reshape, attributes=whole) if is_whole else operation
 
 
 def _changes_nothing(operation: Operation) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.elementwise import fits_into
@@ -20,7 +20,6 @@ from nnef_grad.ops.registry import Emit, ShapeError, require, shape, vjp
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import (
     BORDERS,
-    Sliding,
     Windows,
     basic_outside,
     check_choice,
@@ -34,20 +33,12 @@ from nnef_grad.ops.windows import (
     windows_of,
 )
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 # ---- Shapes ----
 
 
 @shape("conv")
 def conv_shape(
-    input: Shape,
-    filter: Shape,
-    bias: Shape,
-    border: str,
-    groups: int,
-    **sliding: Unpack[Sliding],
+    input: Shape, filter: Shape, bias: Shape, border: str, groups: int, **sliding: Any
 ) -> Shape:
     """[B, C, X...] and [c, C / groups, f...] give [B, c, x...]."""
     _check_filter(input, filter, border, groups)
@@ -71,7 +62,7 @@ def deconv_shape(
     border: str,
     output_shape: Shape,
     groups: int,
-    **sliding: Unpack[Sliding],
+    **sliding: Any,
 ) -> Shape:
     """[B, c, x...] and [c, C / groups, f...] give [B, C, X...]."""
     _check_filter(input, filter, border, groups)
@@ -100,38 +91,24 @@ def deconv_shape(
 
 @shape("separable_conv")
 def separable_conv_shape(
-    input: Shape,
-    plane_filter: Shape,
-    point_filter: Shape,
-    bias: Shape,
-    border: str,
-    groups: int,
-    **sliding: Unpack[Sliding],
+    input: Shape, planes: Shape, points: Shape, bias: Shape, groups: int, **plane: Any
 ) -> Shape:
     """The shape after the two steps of its body."""
     with _naming("plane_filter"):
-        planes = conv_shape(input, plane_filter, (), border, 0, **sliding)
+        inner = conv_shape(input, planes, (), groups=0, **plane)
     with _naming("point_filter"):
-        return conv_shape(planes, point_filter, bias, "constant", groups)
+        return conv_shape(inner, points, bias, "constant", groups)
 
 
 @shape("separable_deconv")
 def separable_deconv_shape(
-    input: Shape,
-    plane_filter: Shape,
-    point_filter: Shape,
-    bias: Shape,
-    border: str,
-    output_shape: Shape,
-    groups: int,
-    **sliding: Unpack[Sliding],
+    input: Shape, planes: Shape, points: Shape, bias: Shape, groups: int, **plane: Any
 ) -> Shape:
     """The shape after the two steps of its body."""
     with _naming("point_filter"):
-        points = deconv_shape(input, point_filter, (), "constant", (), groups)
-    others = border, output_shape, 0
+        inner = deconv_shape(input, points, (), "constant", (), groups)
     with _naming("plane_filter"):
-        return deconv_shape(points, plane_filter, bias, *others, **sliding)
+        return deconv_shape(inner, planes, bias, groups=0, **plane)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from math import prod
 
 from nnef_grad.graph.ir import Operation, Tensor, shape_of
 from nnef_grad.graph.loops import SCAN, loop_of, steps_of
-from nnef_grad.ops.traits import RESHAPING, SOURCES
+from nnef_grad.ops.traits import BIASED, RESHAPING, SOURCES
 from nnef_grad.ops.windows import is_reverse, windows_of
 
 # The bytes of an element by its type. Scalars are stored in single precision.
@@ -111,9 +111,7 @@ def _steps(op: Operation) -> int:
 
 MULTIPLY_ADDS: dict[str, Count] = {
     SCAN: _steps,
-    **dict.fromkeys(
-        ("conv", "deconv", "separable_conv", "separable_deconv"), _filtered
-    ),
+    **dict.fromkeys(BIASED - {"linear"}, _filtered),
     **dict.fromkeys(("matmul", "linear"), _multiplied),
     **dict.fromkeys(("box", "debox", "avg_pool", "rms_pool"), _summed_windows),
     **dict.fromkeys(("sum_reduce", "mean_reduce", "area_downsample"), _summed),

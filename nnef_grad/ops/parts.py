@@ -60,10 +60,8 @@ def place(
     hint: str = "padded",
 ) -> Tensor | None:
     """A tensor of zeros that holds x at offsets along some axes, and along the others
-    has the extents of x.
-
-    What would lie outside of the shape, before 0 or after the extent, is left out;
-    None where that is all of x.
+    has the extents of x. What would lie outside of the shape is left out; None where that
+    is all of x.
     """
     padding = [(0, 0)] * x.rank
     for axis, offset in offsets.items():
@@ -91,11 +89,7 @@ def slice_shape(
 def slice_positions(
     input: Shape, axes: Shape, begin: Shape, end: Shape, stride: Shape
 ) -> dict[int, Positions]:
-    """The positions in the input that a slice takes, by axis.
-
-    Raises:
-        ShapeError: the attributes do not fit each other, or the input.
-    """
+    """The positions in the input that a slice takes, by axis."""
     check_axes(axes, len(input))
     for name, items in (("begin", begin), ("end", end), ("stride", stride or axes)):
         message = f"'{name}' must have an item for each of {len(axes)} axes, but has {len(items)}"

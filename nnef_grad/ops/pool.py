@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial, reduce
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import Emit, require, shape, vjp
@@ -17,7 +17,6 @@ from nnef_grad.ops.tensors import line
 from nnef_grad.ops.traits import POOLING
 from nnef_grad.ops.windows import (
     BORDERS,
-    Sliding,
     Windows,
     basic_outside,
     check_choice,
@@ -29,19 +28,12 @@ from nnef_grad.ops.windows import (
     windows_of,
 )
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 # ---- Shapes ----
 
 
 @shape(*POOLING)
 def pool_shape(
-    input: Shape,
-    size: Shape,
-    border: str,
-    normalize: bool = False,
-    **sliding: Unpack[Sliding],
+    input: Shape, size: Shape, border: str, normalize: bool = False, **sliding: Any
 ) -> Shape:
     """[X...] gives [x...]."""
     check_choice("border", border, ("ignore", *BORDERS))
@@ -63,7 +55,7 @@ def debox_shape(
     border: str,
     output_shape: Shape,
     normalize: bool = False,
-    **sliding: Unpack[Sliding],
+    **sliding: Any,
 ) -> Shape:
     """[x...] gives [X...]."""
     check_choice("border", border, ("ignore", *BORDERS))
@@ -107,10 +99,8 @@ def box_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
 
 def divisor(emit: Emit, windows: Windows, border: str) -> Tensor | float:
     """The divisor of a normalized box: the volume of a window or, with border 'ignore',
-    of the part of it inside the input.
-
-    That volume is a product over the axes, so it is written as a small constant for
-    each axis along which it varies.
+    of the part of it inside the input: a product over the axes, so it is written as a
+    small constant for each axis along which it varies.
     """
     if border != "ignore":
         return float(prod(windows.size))

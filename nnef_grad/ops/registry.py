@@ -60,12 +60,9 @@ class Emit(Protocol):
 
 
 class Decomposition(NamedTuple):
-    """The operations that another one is put together from.
-
-    Attributes:
-        build: emits them, and returns a value for each result of the operation.
-        applies: whether the operation, as it is set, is differentiated by them.
-        limit: the settings that neither they nor a rule cover, as a part of a sentence.
+    """What emits the operations that another one is put together from, and returns a value
+    for each result; whether the operation, as it is set, is differentiated by them; and
+    the settings that neither they nor a rule cover, as a part of a sentence.
     """
 
     build: Callable[[Any, Operation], Sequence[Any]]
@@ -79,10 +76,8 @@ DECOMPOSITIONS: dict[str, Decomposition] = {}
 
 
 class ShapeError(ValueError):
-    """The shapes and attributes of an operation do not fit each other.
-
-    Attributes:
-        remedy: how it can be had all the same, if it can.
+    """The shapes and attributes of an operation do not fit each other; `remedy` is how it
+    can be had all the same, if it can.
     """
 
     def __init__(self, message: str, *, remedy: Remedy | None = None) -> None:

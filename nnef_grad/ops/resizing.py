@@ -29,15 +29,10 @@ class Axis(NamedTuple):
 
 
 class Resizing(NamedTuple):
-    """How an axis is resized.
-
-    Attributes:
-        places: how a new position is mapped to the given ones, one of `PLACES`.
-        mode: nearest, linear or cubic.
-        rounding: what the nearest position is, one of `ROUNDED`.
-        coefficient: the second derivative of the cubic polynomials where they begin.
-        is_inside: whether positions outside have no weight; otherwise they are those at
-            the border.
+    """How an axis is resized: how new positions are mapped to the given ones, by one of
+    `PLACES`; the mode, nearest, linear or cubic; what the nearest position is, by one of
+    `ROUNDED`; the second derivative of the cubic polynomials where they begin; and whether
+    positions outside have no weight, or else are those at the border.
     """
 
     places: str

@@ -15,21 +15,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 from nnef_grad.graph.ir import Operation, Shape
 from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.registry import require
 
 Padding = tuple[tuple[int, int], ...]
-
-
-class Sliding(TypedDict, total=False):
-    """How windows slide, as in the text: empty for the defaults."""
-
-    padding: Padding
-    stride: Shape
-    dilation: Shape
 
 
 class AxisWindows(NamedTuple):
@@ -165,11 +157,8 @@ def downscaling(
     dilation: Shape = (),
 ) -> Windows:
     """The windows of a basic operation with extents `size` over extents `up`, with
-    padding, stride and dilation as in the text.
-
-    Raises:
-        ShapeError: an attribute has the wrong length or a value that is not allowed, or
-            the windows do not fit in.
+    padding, stride and dilation as in the text. It raises `ShapeError` where these have
+    the wrong length or a value that is not allowed, or the windows do not fit in.
     """
     _check(len(up), size, padding=padding, stride=stride, dilation=dilation)
     stride, dilation = stride or (1,) * len(up), dilation or (1,) * len(up)
@@ -199,13 +188,10 @@ def upscaling(
     output_shape: Shape = (),
 ) -> Windows:
     """The windows of a reverse operation on extents `down`, with `output_shape` for the
-    up-scaled extents, or empty where `down` tells them.
-
-    Raises:
-        ShapeError: as for `downscaling`, or `output_shape` is not down-scaled to
-            `down`.
+    up-scaled extents, or empty where `down` tells them. It raises `ShapeError` as
+    `downscaling` does, or where `output_shape` is not down-scaled to `down`.
     """
-    sliding: Sliding = {"padding": padding, "stride": stride, "dilation": dilation}
+    sliding: Any = {"padding": padding, "stride": stride, "dilation": dilation}
     _check(len(down), size, **sliding, output_shape=output_shape)
     up = output_shape or up_scaled(down, size, **sliding)
     message = f"the up-scaled extents must be positive, but are {list(up)}, with 'padding' = {list(padding)}"
@@ -283,11 +269,7 @@ def reverse_outside(windows: Windows) -> Padding:
 
 
 def check_reach(border: str, input: Shape, outside: Padding) -> None:
-    """There is one reflection of the input on each side of it.
-
-    Raises:
-        ShapeError: what is read outside is more than that.
-    """
+    """Raises `ShapeError` where more is read outside than one reflection on each side."""
     left_out = REPEATING.get(border)
     if left_out is None:
         return
