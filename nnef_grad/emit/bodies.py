@@ -96,15 +96,18 @@ def instantiate(
         if hints is None:
             return None
         operands = tuple(
-            [values[o] if type(o) is Tensor else map_tensors(place, o) for o in op.operands]
+            [
+                values[o] if type(o) is Tensor else map_tensors(place, o)
+                for o in op.operands
+            ]
         )
         call = Call(op.definition, operands, op.settings, op.dtype)
         at = op.span
         span = None if at is None else Span(at.source, at.start, at.end, caller)
-        made = emit.emit_op(
+        emitted = emit.emit_op(
             call, hints=hints, span=span, settings=settings, shapes=shapes
         )
-        for result, value in zip(op.results, made, strict=True):
+        for result, value in zip(op.results, emitted, strict=True):
             if isinstance(result, tuple):
                 values.update(zip(result, value, strict=True))  # type: ignore[arg-type]
             elif type(value) is Tensor and value.shape == result.shape:

@@ -44,11 +44,11 @@ class _Repair:
         self.problems: list[Problem] = []
 
     def body(self, statements: Body) -> Body:
-        return tuple(map(self._statement, statements))
-
-    def _statement(self, statement: syntax.Assignment) -> syntax.Assignment:
-        with bounded_nesting(statement.span):
-            return replace(statement, value=self._visit(statement.value))
+        repaired = []
+        for statement in statements:
+            with bounded_nesting(statement.span):
+                repaired.append(replace(statement, value=self._visit(statement.value)))
+        return tuple(repaired)
 
     def _visit(self, expression: syntax.Expression) -> Any:
         if not isinstance(expression, syntax.Invocation):

@@ -74,8 +74,8 @@ def max_roi_pool_decomposition(emit: Emitter, op: Operation) -> list[Tensor]:
         apart, called = (count, prod(others), 1, extent), axis.hint
         lines = reshaped(emit, values, apart, hint=called("lines"))
         inside = _inside(emit, axis, corners)
-        known = {"inside": inside, "numbers": axis.numbers}
-        (maxima,) = _expanded(emit, "maxima", axis, lines=lines, **known)
+        operands = {"lines": lines, "inside": inside, "numbers": axis.numbers}
+        (maxima,) = _expanded(emit, "maxima", axis, **operands)
         cells = (count, *others, axis.size)
         after = reshaped(emit, maxima, cells, hint=called("cells_after"))
         order = [0, 1, after.rank - 1, *range(2, after.rank - 1)]

@@ -32,14 +32,10 @@ def counted(number: int, word: str) -> str:
     return f"{number} {word}{'s' if number != 1 else ''}"
 
 
-def _each(names: Sequence[str]) -> str:
-    return f", for {' and '.join(names)}" if names else ""
-
-
-def not_a_list(found: str, word: str, names: Sequence[str]) -> MisfitError:
-    """The refusal of what is no list of a gradient or a shape for each name."""
-    wanted = counted(len(names), word)
-    return MisfitError(f"{found}, and a list of {wanted} is wanted{_each(names)}")
+def not_as_wanted(what: str, wanted: str, names: Sequence[str]) -> MisfitError:
+    """The refusal of what is not a gradient or a shape for each name."""
+    each = f", for {' and '.join(names)}" if names else ""
+    return MisfitError(f"{what}, and {wanted} wanted{each}")
 
 
 # ---- Gradients ----
@@ -53,21 +49,17 @@ def check_gradients(
     """
     names = [p.name for p in operation.definition.operands]
     try:
-        _require_gradients(returned, names)
+        if not isinstance(returned, (list, tuple)):
+            wanted = f"a list of {counted(len(names), 'gradient')} is"
+            raise not_as_wanted(kind(returned), wanted, names)
+        if len(returned) != len(names):
+            wanted = f"{len(names)} {'is' if len(names) == 1 else 'are'}"
+            raise not_as_wanted(counted(len(returned), "gradient"), wanted, names)
         triples = zip(names, operation.operands, returned, strict=True)
         return [pair for triple in triples for pair in _gradients(*triple, is_known)]
     except MisfitError as error:
         message = f"the rule '{operation.name}_vjp' returns {error}"
         raise InvalidGraphError(message, operation.span) from None
-
-
-def _require_gradients(returned: Any, names: Sequence[str]) -> None:
-    if not isinstance(returned, (list, tuple)):
-        raise not_a_list(kind(returned), "gradient", names)
-    if len(returned) != len(names):
-        found = counted(len(returned), "gradient")
-        verb = "is" if len(names) == 1 else "are"
-        raise MisfitError(f"{found}, and {len(names)} {verb} wanted{_each(names)}")
 
 
 def _gradients(
@@ -76,23 +68,18 @@ def _gradients(
     if returned is None:
         return
     if isinstance(operand, tuple):
-        items = _items(name, operand, returned)
-        for i, pair in enumerate(zip(operand, items, strict=True)):
+        whole = f"the {counted(len(operand), 'tensor')} of {name}"
+        if not isinstance(returned, (list, tuple)):
+            message = f"{kind(returned)} for {whole}: a list of gradients is wanted"
+            raise MisfitError(message)
+        if len(returned) != len(operand):
+            raise MisfitError(f"{counted(len(returned), 'gradient')} for {whole}")
+        for i, pair in enumerate(zip(operand, returned, strict=True)):
             yield from _gradients(f"{name}[{i}]", *pair, is_known)
         return
     gradient = _gradient(name, returned, is_known)
     if isinstance(operand, Tensor):
         yield operand, gradient
-
-
-def _items(name: str, operand: tuple[Operand, ...], returned: Any) -> Sequence[Any]:
-    whole = f"the {counted(len(operand), 'tensor')} of {name}"
-    if not isinstance(returned, (list, tuple)):
-        message = f"{kind(returned)} for {whole}: a list of gradients is wanted"
-        raise MisfitError(message)
-    if len(returned) != len(operand):
-        raise MisfitError(f"{counted(len(returned), 'gradient')} for {whole}")
-    return returned
 
 
 def _gradient(

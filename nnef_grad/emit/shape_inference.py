@@ -10,7 +10,7 @@ from nnef_grad.base.errors import InvalidGraphError, brief
 from nnef_grad.base.memo import Memo
 from nnef_grad.base.source import Span
 from nnef_grad.emit.arguments import Call
-from nnef_grad.emit.rule_results import MisfitError, not_a_list
+from nnef_grad.emit.rule_results import MisfitError, not_as_wanted
 from nnef_grad.graph.extents import Extent, OpenExtentError
 from nnef_grad.graph.ir import Operand, Tensor
 from nnef_grad.language.syntax import Fragment
@@ -87,7 +87,8 @@ def _checked(fragment: Fragment, returned: Any) -> tuple[Any, ...]:
     if len(names) == 1:
         returned = [returned]
     elif not isinstance(returned, (list, tuple)) or len(returned) != len(names):
-        raise not_a_list(repr(returned), "shape", names)
+        wanted = f"a list of {len(names)} shapes is"
+        raise not_as_wanted(repr(returned), wanted, names)
     pairs = zip(fragment.results, returned, strict=True)
     return tuple([_shape(result.name, result.type, shape) for result, shape in pairs])
 

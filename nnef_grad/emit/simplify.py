@@ -92,7 +92,7 @@ def without_detours(
     is one operation in the place of two in a row that lead elsewhere.
     """
     stays = kept | {*graph.outputs}
-    given = stays | {*graph.inputs, *graph.variables}
+    fixed = stays | {*graph.inputs, *graph.variables}
     made_by, places = dict[Tensor, Operation](), dict[Tensor, Tensor]()
     operations = []
     for operation in graph.operations:
@@ -104,7 +104,7 @@ def without_detours(
             made_by[result], (x,) = joined, joined.inputs
             old, new = (x, result) if result in stays else (result, x)
             is_gone = joined is not operation and _changes_nothing(joined)
-            if is_gone and not (old in given or old in places):
+            if is_gone and not (old in fixed or old in places):
                 places[old] = new
                 continue
             operation = joined if joins else operation
@@ -118,15 +118,15 @@ def without_detours(
 _ARRANGING = RESHAPING | {"transpose"}
 
 
-def _joined(operation: Operation, made: Operation | None) -> Operation:
+def _joined(operation: Operation, maker: Operation | None) -> Operation:
     """One operation in place of an operation and the one that made its operand; the
     operation itself where these are not two of a kind.
     """
-    if made is None or (operation.name == "transpose") != (made.name == "transpose"):
+    if maker is None or (operation.name == "transpose") != (maker.name == "transpose"):
         return operation
-    changed = partial(replace, operation, operands=made.operands)
+    changed = partial(replace, operation, operands=maker.operands)
     if operation.name == "transpose":
-        order = _order(made)
+        order = _order(maker)
         axes = tuple([order[axis] for axis in _order(operation)])
         return changed(attributes={"axes": axes})
     whole = {"shape": operation.outputs[0].shape, "axis_start": 0, "axis_count": -1}

@@ -52,8 +52,7 @@ def memory_alive(
     lasting = fed | {views.get(t, t) for t in kept}
     alive, peaks = 0, []
     for operation, dead in zip(graph.operations, last_uses(graph, views), strict=True):
-        made = set(operation.outputs) - fed - views.keys()
-        alive += sum(map(size, made))
+        alive += sum(map(size, set(operation.outputs) - fed - views.keys()))
         peaks.append(alive)
         alive -= sum(map(size, dead - lasting))
     return peaks

@@ -31,7 +31,7 @@ def resize(
     _check(step, how)
     axes = axes_of(step, shape_of(x), scales, sizes)
     if places == "align_corners":
-        is_exact = all(axis.made == axis.given * axis.scale for axis in axes)
+        is_exact = all(axis.new == axis.old * axis.scale for axis in axes)
         step.require(is_exact, "corners are aligned by extents, or by exact scales")
     return resized(step, x, axes, how)
 
@@ -82,7 +82,7 @@ def axes_of(
     else:
         pairs = zip(shape, scales, strict=True)
         axes = [Axis(n, n if by == 1 else int(n * by), by) for n, by in pairs]
-    has_elements = all(a.made > 0 for a in axes if a.is_resized)
+    has_elements = all(a.new > 0 for a in axes if a.is_resized)
     step.require(has_elements, "the result must have elements")
     return axes
 
