@@ -339,18 +339,18 @@ class Emitter:
         self, type_: Type, shape: Any, dtype: str | None, name: Any, hint: str
     ) -> Any:
         """A new tensor, or a tuple of them, for a result of a type."""
-        if isinstance(type_, ArrayType):
-            pairs = zip(shape, name or [None] * len(shape), strict=True)
-            return tuple(
-                self._result(type_.item, extents, dtype, own, f"{hint}_{number}")
-                for number, (extents, own) in enumerate(pairs, start=1)
-            )
-        assert isinstance(type_, TensorType)
-        actual = dtype if type_.dtype == GENERIC else type_.dtype
-        assert actual is not None
-        tensor = Tensor(actual, tuple(shape))
-        if name is None:
-            self.hints[tensor] = hint
-        else:
-            self.names[tensor] = name
-        return tensor
+        if isinstance(type_, TensorType):
+            actual = dtype if type_.dtype == GENERIC else type_.dtype
+            assert actual is not None
+            tensor = Tensor(actual, tuple(shape))
+            if name is None:
+                self.hints[tensor] = hint
+            else:
+                self.names[tensor] = name
+            return tensor
+        assert isinstance(type_, ArrayType)
+        pairs = zip(shape, name or [None] * len(shape), strict=True)
+        return tuple(
+            self._result(type_.item, extents, dtype, own, f"{hint}_{number}")
+            for number, (extents, own) in enumerate(pairs, start=1)
+        )

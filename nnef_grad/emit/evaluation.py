@@ -329,6 +329,8 @@ def unpack(target: syntax.Expression, value: Any) -> list[tuple[str, Any]]:
 
 def hint_of(target: syntax.Target) -> str:
     """The hint for the value that is assigned: its first name."""
+    if isinstance(target, syntax.Identifier):
+        return target.name
     names = identifiers(target)
     return names[0].name if names else "value"
 
