@@ -89,8 +89,6 @@ class _Reader:
     def read(self, entry: syntax.Quantization) -> None:
         name, invocation, reported = entry.tensor, entry.operation, len(self.problems)
         tensor, operation = self._tensor(entry), self._operation(invocation)
-        if operation is None:
-            return
         first, *others = operation.parameters
         whole = syntax.Identifier(name, span=entry.span)
         arguments = (
@@ -123,7 +121,7 @@ class _Reader:
         self.checker.report(message, entry.span)
         return None
 
-    def _operation(self, invocation: syntax.Invocation) -> Fragment | None:
+    def _operation(self, invocation: syntax.Invocation) -> Fragment:
         name = invocation.name
         if name not in self.library:
             near = suggestion(name, self.quantizing)
@@ -135,8 +133,7 @@ class _Reader:
             message = f"'{name}' takes no data type here"
         else:
             return self.library[name]
-        self.checker.report(message, invocation.span)
-        return None
+        raise InvalidGraphError(message, invocation.span)
 
 
 def _may_quantize(operation: Fragment) -> bool:

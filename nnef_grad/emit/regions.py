@@ -37,9 +37,7 @@ def roi_resample_decomposition(emit: Emitter, op: Operation) -> list[Tensor]:
     rois, method = op.inputs[1], op.attributes["method"]
     matrices: list[Tensor] = []
     for axis in _axes(op):
-        corners = {"first": axis.first, "last": axis.last, "columns": rois.shape[1]}
-        lists = {"outputs": axis.outputs, "numbers": axis.numbers}
-        values = {"rois": rois, "method": method, **corners, **lists}
+        values = {"rois": rois, "method": method, "columns": rois.shape[1]}
         matrices += _expanded(emit, "interpolation", axis, **values)
     return [_product(emit, op, matrices)]
 
@@ -74,8 +72,7 @@ def max_roi_pool_decomposition(emit: Emitter, op: Operation) -> list[Tensor]:
         apart, called = (count, prod(others), 1, extent), axis.hint
         lines = reshaped(emit, values, apart, hint=called("lines"))
         inside = _inside(emit, axis, corners)
-        operands = {"lines": lines, "inside": inside, "numbers": axis.numbers}
-        (maxima,) = _expanded(emit, "maxima", axis, **operands)
+        (maxima,) = _expanded(emit, "maxima", axis, lines=lines, inside=inside)
         cells = (count, *others, axis.size)
         after = reshaped(emit, maxima, cells, hint=called("cells_after"))
         order = [0, 1, after.rank - 1, *range(2, after.rank - 1)]
@@ -99,12 +96,16 @@ class _Axis(NamedTuple):
     last: int
 
     @property
-    def outputs(self) -> list[float]:
-        return [float(i) for i in range(self.size)]
-
-    @property
-    def numbers(self) -> list[float]:
-        return [float(i) for i in range(self.extent)]
+    def facts(self) -> dict[str, Any]:
+        """What a fragment may ask of it, by the names of parameters."""
+        numbers = [float(i) for i in range(self.extent)]
+        return {
+            "first": self.first,
+            "last": self.last,
+            "outputs": [float(i) for i in range(self.size)],
+            "numbers": numbers,
+            "places": [number + 0.5 for number in numbers],
+        }
 
     def hint(self, name: str) -> str:
         """The name of what belongs to the axis."""
@@ -120,10 +121,14 @@ def _axes(op: Operation) -> list[_Axis]:
 
 
 def _expanded(emit: Emitter, name: str, axis: _Axis, **values: Any) -> Sequence[Tensor]:
-    """The results of a fragment of regions.nnef, for an axis."""
-    naming = lambda word: emit.naming(axis.hint(word))  # noqa: E731
-    results = Evaluator(emit).instantiate(formulas()[name], values, naming, emit.span)
-    return list(results.values())
+    """The results of a fragment of regions.nnef, for values and facts of an axis."""
+    fragment, values = formulas()[name], {**axis.facts, **values}
+
+    def naming(word: str) -> str:
+        return emit.naming(axis.hint(word))
+
+    bound = {p.name: values[p.name] for p in fragment.parameters}
+    return [*Evaluator(emit).instantiate(fragment, bound, naming, emit.span).values()]
 
 
 def _items(emit: Emitter, op: Operation) -> tuple[Tensor, Shape]:
@@ -166,9 +171,6 @@ def _inside(emit: Emitter, axis: _Axis, corners: Tensor) -> Tensor:
         for word, column in (("first", axis.first), ("last", axis.last))
     )
     if axis.size != 1:
-        ends = {"first": begin, "last": end, "outputs": axis.outputs}
-        begin, end = _expanded(emit, "cells", axis, **ends)
-    places = [number + 0.5 for number in axis.numbers]
-    ends = {"begin": begin, "end": end, "places": places}
-    (inside,) = _expanded(emit, "members", axis, **ends)
+        begin, end = _expanded(emit, "cells", axis, first=begin, last=end)
+    (inside,) = _expanded(emit, "members", axis, begin=begin, end=end)
     return inside
