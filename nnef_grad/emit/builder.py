@@ -151,9 +151,7 @@ class _GraphBody:
             self._first[kind] = last
 
     def _operands(self, statement: syntax.Assignment) -> tuple[Tensor, ...]:
-        """The operands of an operation that has no other arguments, and whose result has
-        one name; none for any other statement.
-        """
+        """The operands of an operation of tensors alone, with one name; else none."""
         value = statement.value
         has_name = type(statement.target) is syntax.Identifier
         if not has_name or type(value) is not syntax.Invocation:

@@ -228,9 +228,7 @@ class Emitter:
         return self.emit_op(bind(definition, values, dtype), hints=hints)
 
     def append(self, operation: Operation, *, is_shared: bool = True) -> None:
-        """Adds an operation as it is. Equal ones that are emitted later are the same, if
-        it is shared.
-        """
+        """Adds an operation as it is; later ones may be the same, if it is shared."""
         self.operations.append(operation)
         self.note_producer(operation)
         if is_shared and self._simplify is not None and operation.name not in UNIQUE:
@@ -259,9 +257,7 @@ class Emitter:
         ]
 
     def made_by(self, operand: Operand, *names: str) -> Operation | None:
-        """The operation that made an operand, if it has one of some names, and a rewrite
-        may look at it.
-        """
+        """The operation of some names that made an operand, if rewrites may see it."""
         maker = self.producer(operand)
         is_one = maker is not None and maker.name in names
         return maker if is_one and operand not in self.opaque else None

@@ -287,9 +287,7 @@ def _word(expression: syntax.Expression) -> str:
 
 
 def parameters(call: Call | Operation) -> dict[str, Any]:
-    """The names in the body of an operation: its parameters, where an array is a
-    list, and the data type of `?`.
-    """
+    """The names in the body of an operation: its parameters, and `?`."""
     definition = call.definition
     operands = zip(definition.operands, call.operands, strict=True)
     values = {p.name: o for p, o in operands} | dict(call.attributes)

@@ -74,9 +74,7 @@ def hoisted(
 
 
 def _invariant(loop: Loop, constants: bool) -> list[Operation]:
-    """The operations to move out of a loop, which see nothing but what all steps see. What
-    the body returns stays in it.
-    """
+    """The operations that see what all steps see, and whose results stay inside."""
     same, moved = {*loop.full}, list[Operation]()
     for op in loop.body.operations:
         is_source = op.name == "constant" and not constants

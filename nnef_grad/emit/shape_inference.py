@@ -26,9 +26,7 @@ _standard: Memo[object, tuple[Any, ...]] = Memo(_MOST)
 
 
 class ShapeInference:
-    """The shape functions of an opset. A graph has many operations of the same shapes:
-    they are inferred once.
-    """
+    """The shape functions of an opset: equal shapes are inferred once."""
 
     def __init__(self, opset: OpSet) -> None:
         self._opset = opset

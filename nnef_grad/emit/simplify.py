@@ -33,9 +33,7 @@ from nnef_grad.ops.traits import RESHAPING
 
 
 class Rewrite(NamedTuple):
-    """A rewrite, and what it looks for: one of the operands is a literal, or was made by
-    an operation of one of these names.
-    """
+    """A rewrite, and what makes the operands that it looks for, by name."""
 
     wanted: frozenset[str]
     apply: Callable[..., Any]
@@ -119,9 +117,7 @@ _ARRANGING = RESHAPING | {"transpose"}
 
 
 def _joined(operation: Operation, maker: Operation | None) -> Operation:
-    """One operation in place of an operation and the one that made its operand; the
-    operation itself where these are not two of a kind.
-    """
+    """One operation in place of two of a kind in a row; otherwise the last itself."""
     if maker is None or (operation.name == "transpose") != (maker.name == "transpose"):
         return operation
     changed = partial(replace, operation, operands=maker.operands)
@@ -210,9 +206,7 @@ def compare_directly(emit: Emitter, x: Operand, y: Operand) -> Any:
 def choose(
     emit: Emitter, condition: Operand, true_value: Operand, false_value: Operand
 ) -> Any:
-    """A condition that is a literal; or the comparison of a constant, where the choice
-    has the shape of the result.
-    """
+    """A condition that is a literal, or the comparison of a constant."""
     if isinstance(condition, bool):
         return true_value if condition else false_value
     # Nothing else is computed from the value of a constant: the result may yet be
@@ -318,9 +312,7 @@ FACTORS = frozenset({"neg", "mul", "div"})
 
 @wants(*FACTORS)
 def reduce_first(emit: Emitter, x: Operand, *, axes: Shape, normalize: bool) -> Any:
-    """A factor that is the same along the axes of a sum is applied after the sum,
-    where the tensor is smaller.
-    """
+    """A factor that is the same along the axes of a sum is applied after the sum."""
     total = partial(emit, "sum_reduce", hint="sum", axes=axes, normalize=normalize)
     return _factor_last(
         emit, x, total, lambda s: all(a >= len(s) or s[a] == 1 for a in axes)

@@ -64,9 +64,7 @@ def max_pool_with_index_decomposition(emit: Emit, op: Operation) -> list[Tensor]
 
 
 def _inside(op: Operation) -> dict[str, Any]:
-    """The attributes of an operation on what was padded. Negative padding stays: it
-    crops.
-    """
+    """The attributes on what was padded; negative padding stays, as it crops."""
     cropped = [(min(p, 0), min(q, 0)) for p, q in windows_of(op).padding]
     return {**op.attributes, "border": "constant", "padding": cropped}
 

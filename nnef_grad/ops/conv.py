@@ -255,9 +255,7 @@ def _correlation(emit: Emit, sides: Sides) -> Tensor:
 
 
 def _by_channel(emit: Emit, x: Tensor, groups: int, side: str) -> Tensor:
-    """[B, C, X...] to [C / groups, groups * B, X...]: the channels of a group become
-    the batch, its batch the channels.
-    """
+    """To [C / groups, groups * B, X...]: a group's channels become the batch."""
     hint = f"{side}_by_channel"
     if groups == 1:
         return _exchanged(emit, x, hint)

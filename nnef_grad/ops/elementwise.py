@@ -14,9 +14,7 @@ from nnef_grad.ops.traits import BROADCASTING, UNARY
 
 
 def broadcast(*shapes: Shape) -> Shape:
-    """The shape that shapes are broadcast to together; it raises `ShapeError` where two
-    extents of a dimension differ, and neither is 1.
-    """
+    """The shape that shapes are broadcast to together; `ShapeError` if there is none."""
     if len(set(shapes)) == 1:
         return shapes[0]
     rank = max(map(len, shapes))

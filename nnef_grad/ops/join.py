@@ -121,9 +121,7 @@ def unstack_vjp(emit: Emit, op: Operation, dvalues: Parts) -> list[Tensor | None
 def _joined(
     emit: Emit, op: Operation, parts: Parts, extents: Sequence[int]
 ) -> Tensor | None:
-    """Joins parts with these extents to the shape of the operand, with zeros for those
-    that are None: nothing depends on them.
-    """
+    """Parts with these extents, joined; zeros for those that nothing depends on."""
     axis, shape = op.attributes["axis"], op.inputs[0].shape
     present = [(index, part) for index, part in enumerate(parts) if part is not None]
     if len(present) == 1:

@@ -19,9 +19,7 @@ from nnef_grad.ops.traits import FED, RESHAPING
 def last_uses(
     graph: Graph, views: Mapping[Tensor, Tensor] | None = None
 ) -> list[set[Tensor]]:
-    """For each operation, the tensors that no operation reads after it; a view counts
-    as the tensor that it shows.
-    """
+    """For each operation, the tensors that none reads after it, also through views."""
     views, read, uses = views or {}, set[Tensor](), []
     for operation in reversed(graph.operations):
         touched = {views.get(t, t) for t in (*operation.inputs, *operation.outputs)}

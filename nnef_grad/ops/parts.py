@@ -29,9 +29,7 @@ Ends = tuple[int, int]
 def section(
     emit: Emit, x: Tensor, ranges: Mapping[int, Ends], hint: str | None = None
 ) -> Tensor:
-    """The part of x between a begin and an end along some axes; x itself where that is
-    all of it.
-    """
+    """The part of x between ends along some axes; x itself where that is all of it."""
     cut = {a: ends for a, ends in sorted(ranges.items()) if ends != (0, x.shape[a])}
     if not cut:
         return x
@@ -188,9 +186,7 @@ def pad_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
 
 
 def _fold_edges(emit: Emit, dy: Tensor, axis: int, before: int, extent: int) -> Tensor:
-    """The adjoint of border 'replicate' along an axis: the first and the last element
-    receive the sums of themselves and their copies.
-    """
+    """The adjoint of 'replicate': the edges receive the sums of their copies."""
     end = dy.shape[axis]
     # Where the copies of the first element end, and those of the last begin. A single
     # element is the first.

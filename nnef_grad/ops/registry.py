@@ -76,9 +76,7 @@ DECOMPOSITIONS: dict[str, Decomposition] = {}
 
 
 class ShapeError(ValueError):
-    """The shapes and attributes of an operation do not fit each other; `remedy` is how it
-    can be had all the same, if it can.
-    """
+    """Shapes and attributes that do not fit each other; `remedy`, if there is one."""
 
     def __init__(self, message: str, *, remedy: Remedy | None = None) -> None:
         self.remedy = remedy

@@ -78,9 +78,7 @@ def is_identity(matrix: Array) -> bool:
 
 
 def operation(axes: list[Axis], how: Resizing, matrices: Mapping[int, Array]) -> str:
-    """The operation of NNEF that does it; empty if there is none. The matrices are those
-    of axes, by their places; no other changes.
-    """
+    """The operation of NNEF that resizes by these matrices of axes; '' if none does."""
     is_spatial = bool(matrices) and len(axes) > 2 and min(matrices) >= 2
     spatial = axes[2:]
     is_up = all(a.new == a.scale * a.old and a.new % a.old == 0 for a in spatial)

@@ -90,9 +90,7 @@ def multilinear_upsample_decomposition(emit: Emit, op: Operation) -> list[Tensor
 
 
 def _deconvolved(emit: Emit, x: Tensor, op: Operation) -> Tensor:
-    """Each element is spread around its place in the output, with weights that fall to
-    zero where the next element has its place.
-    """
+    """Each element is spread: its weights fall to zero at the next element."""
     (batch, channels, *extents), factor = x.shape, op.attributes["factor"]
     sizes, padding = zip(*map(_KERNELS[op.attributes["method"]], factor), strict=True)
     planes = reshaped(emit, x, (batch * channels, 1, *extents), hint="planes")
@@ -150,9 +148,7 @@ def _lines(emit: Emit, x: Tensor, extent: int) -> Tensor:
 
 
 def _interpolation(emit: Emit, extent: int, f: int) -> Tensor:
-    """A row for each element of the output: the nearness of each element of the input,
-    which is 1 where the two coincide and 0 from the next element on.
-    """
+    """[new, old]: the nearness of each element of the input, from 1 down to 0."""
     last = extent * f - 1
     sources = [i * (extent - 1) / last for i in range(last + 1)]
     source = line(emit, sources, "source", axis=0)
@@ -167,9 +163,7 @@ def _interpolation(emit: Emit, extent: int, f: int) -> Tensor:
 
 
 def check_spatial(name: str, values: Shape, input: Shape) -> None:
-    """Raises `ShapeError` unless an attribute has a positive item for each spatial
-    dimension.
-    """
+    """Raises `ShapeError` unless each spatial dimension has a positive item."""
     message = f"the input must have batch and channels, but has the shape {list(input)}"
     require(len(input) >= 2, message)
     message = (

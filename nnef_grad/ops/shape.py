@@ -57,9 +57,7 @@ def reshape_shape(
 
 
 def _resolve(items: tuple[int, ...], input: Shape) -> Shape:
-    """The extents that the items of a reshape stand for: 0 keeps an extent of the
-    input, -1 takes what remains.
-    """
+    """The extents that items stand for: 0 keeps one, -1 takes what remains."""
     message = f"the items of 'shape' must be at least -1, but are {list(items)}"
     require(all(item >= -1 for item in items), message)
     require(items.count(-1) <= 1, f"'shape' may have one item -1, but is {list(items)}")

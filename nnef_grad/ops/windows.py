@@ -51,9 +51,7 @@ class AxisWindows(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the last window ends on the up-scaled side: inside it, where the stride
-        leaves a remainder.
-        """
+        """Where the last window ends: inside, where the stride leaves a remainder."""
         return self.begin + (self.down - 1) * self.stride + self.reach
 
     def positions(self, window: int) -> Positions:
@@ -64,9 +62,7 @@ class AxisWindows(NamedTuple):
 
 @dataclass(frozen=True)
 class Windows:
-    """Sliding windows with nothing left to a default: an item for each axis that they
-    slide along.
-    """
+    """Sliding windows without defaults: an item for each axis that they slide along."""
 
     up: Shape
     down: Shape
@@ -83,24 +79,18 @@ class Windows:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The attributes of an operation that has these windows; what is all ones is
-        left out.
-        """
+        """The attributes of these windows, without those that are all ones."""
         stride = () if set(self.stride) <= {1} else self.stride
         dilation = () if set(self.dilation) <= {1} else self.dilation
         return {"padding": self.padding, "stride": stride, "dilation": dilation}
 
     @property
     def has_natural_extents(self) -> bool:
-        """Whether the down-scaled side tells the up-scaled extents, so that a reverse
-        operation needs no `output_shape`.
-        """
+        """Whether a reverse operation needs no `output_shape`."""
         return all(axis.up == axis.end - axis.padding[1] for axis in self.axes)
 
     def output_shape(self, *before: int) -> Shape:
-        """That of a reverse operation, with the extents before those of the windows;
-        empty where it need not be given.
-        """
+        """That of a reverse operation, after extents before; empty where not needed."""
         return () if self.has_natural_extents else (*before, *self.up)
 
     @property
@@ -116,9 +106,7 @@ class Windows:
 
     @property
     def touch_data(self) -> bool:
-        """Whether some window has an element inside the up-scaled side; wide padding
-        can keep all of them out.
-        """
+        """Whether some window reads data: wide padding can keep all of them out."""
         return all(max(axis.begin, 0) < min(axis.end, axis.up) for axis in self.axes)
 
 
@@ -208,9 +196,7 @@ def upscaling(
 def up_scaled(
     down: Shape, size: Shape, padding: Padding, stride: Shape, dilation: Shape
 ) -> Shape:
-    """The up-scaled extents that belong to the down-scaled ones, if nothing else is
-    said.
-    """
+    """The up-scaled extents that down-scaled ones have if nothing else is said."""
     ones = (1,) * len(down)
     if not padding:
         return tuple(x * s for x, s in zip(down, stride or ones, strict=True))
@@ -245,9 +231,7 @@ BORDERS = ("constant", *REPEATING)
 
 
 def basic_outside(windows: Windows) -> Padding:
-    """How many elements before and after its input, the up-scaled side, a basic
-    operation reads.
-    """
+    """How many elements before and after the up-scaled side are read."""
     return tuple(
         (max(-axis.begin, 0), max(axis.end - axis.up, 0)) for axis in windows.axes
     )
@@ -282,9 +266,7 @@ def check_reach(border: str, input: Shape, outside: Padding) -> None:
 
 
 def counts_inside(windows: Windows) -> tuple[Shape, ...]:
-    """For each axis and each window along it, how many of its elements lie inside the
-    up-scaled side; once for all windows along an axis where each is an element.
-    """
+    """How many elements of each window along each axis lie inside; (1,) if still."""
     return tuple(
         (1,)
         if axis.is_still
