@@ -38,9 +38,6 @@ def not_as_wanted(what: str, wanted: str, names: Sequence[str]) -> MisfitError:
     return MisfitError(f"{what}, and {wanted} wanted{each}")
 
 
-# ---- Gradients ----
-
-
 def check_gradients(
     operation: Operation, returned: Any, is_known: Callable[[Tensor], bool]
 ) -> list[tuple[Tensor, Tensor | float]]:

@@ -77,9 +77,6 @@ def _shapes(operand: Operand) -> Any:
     return tuple(map(_shapes, operand)) if isinstance(operand, tuple) else ()
 
 
-# ---- What a shape function returns ----
-
-
 def _checked(fragment: Fragment, returned: Any) -> tuple[Any, ...]:
     names = [result.name for result in fragment.results]
     if len(names) == 1:

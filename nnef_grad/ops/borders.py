@@ -46,9 +46,6 @@ def _padded(emit: Emit, op: Operation) -> Tensor:
     return emit("pad", x, padding=padding, border=border, hint="padded")
 
 
-# ---- Basic operations ----
-
-
 @decomposition("conv", "box", "avg_pool", "max_pool", "sample", when=_repeats)
 def basic_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
     """The operation on the padded input."""
@@ -67,9 +64,6 @@ def _inside(op: Operation) -> dict[str, Any]:
     """The attributes on what was padded; negative padding stays, as it crops."""
     cropped = [(min(p, 0), min(q, 0)) for p, q in windows_of(op).padding]
     return {**op.attributes, "border": "constant", "padding": cropped}
-
-
-# ---- Reverse operations ----
 
 
 @decomposition("deconv", "debox", when=_repeats)

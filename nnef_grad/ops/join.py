@@ -15,8 +15,6 @@ from nnef_grad.ops.shape import with_extent
 
 Parts = Sequence["Tensor | None"]
 
-# ---- Along an axis that there is ----
-
 
 @shape("concat")
 def concat_shape(values: tuple[Shape, ...], axis: int) -> Shape:
@@ -69,9 +67,6 @@ def split_vjp(emit: Emit, op: Operation, dvalues: Parts) -> list[Tensor | None]:
     return [_joined(emit, op, dvalues, extents)]
 
 
-# ---- Along a new axis ----
-
-
 @shape("stack")
 def stack_shape(values: tuple[Shape, ...], axis: int) -> Shape:
     """A new axis, with an extent for each of the equal shapes."""
@@ -113,9 +108,6 @@ def unstack_vjp(emit: Emit, op: Operation, dvalues: Parts) -> list[Tensor | None
         for i, part in enumerate(dvalues, start=1)
     ]
     return [_joined(emit, op, layers, [1] * len(layers))]
-
-
-# ---- Steps ----
 
 
 def _joined(

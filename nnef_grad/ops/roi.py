@@ -12,8 +12,6 @@ from nnef_grad.ops.registry import require, shape
 from nnef_grad.ops.sampling import METHODS, check_spatial
 from nnef_grad.ops.windows import check_choice
 
-# ---- Shapes ----
-
 
 @shape("avg_roi_pool", "max_roi_pool", "roi_resample")
 def roi_shape(
