@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
-from nnef_grad.graph.ir import Operation, Tensor, shape_of
-from nnef_grad.graph.loops import SCAN, loop_of, steps_of
+from nnef_grad.graph.ir import LOOP, Operation, Tensor, shape_of
+from nnef_grad.graph.loops import loop_of, steps_of
 from nnef_grad.ops.traits import BIASED, RESHAPING, SOURCES
 from nnef_grad.ops.windows import is_reverse, windows_of
 
@@ -110,7 +110,7 @@ def _steps(op: Operation) -> int:
 
 
 MULTIPLY_ADDS: dict[str, Count] = {
-    SCAN: _steps,
+    LOOP: _steps,
     **dict.fromkeys(BIASED - {"linear"}, _filtered),
     **dict.fromkeys(("matmul", "linear"), _multiplied),
     **dict.fromkeys(("box", "debox", "avg_pool", "rms_pool"), _summed_windows),

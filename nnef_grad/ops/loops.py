@@ -4,13 +4,13 @@ that of another graph.
 
 from __future__ import annotations
 
-from nnef_grad.graph.ir import Shape
-from nnef_grad.graph.loops import SCAN, Loop
+from nnef_grad.graph.ir import LOOP, Shape
+from nnef_grad.graph.loops import Loop
 from nnef_grad.ops.registry import Shapes, require, shape
 from nnef_grad.ops.shape import with_extent
 
 
-@shape(SCAN)
+@shape(LOOP)
 def loop_shape(*operands: Shape, loop: Loop) -> Shapes:
     """The last values of the states, then what is collected."""
     first = len(operands) - len(loop.scanned)

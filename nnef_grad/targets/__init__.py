@@ -24,7 +24,7 @@ from nnef_grad.emit.inline import Decompose, put_bodies
 from nnef_grad.emit.loops import has_open_count
 from nnef_grad.emit.simplify import without_detours
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
-from nnef_grad.graph.loops import REGISTRY, SCAN, with_bodies
+from nnef_grad.graph.loops import is_loop, with_bodies
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.stops import without_stops
 from nnef_grad.graph.symbols import number_needed_by, refuse_symbols
@@ -40,31 +40,34 @@ from nnef_grad.targets import (  # noqa: F401
     matrix,
     maxima,
     onnx,
+    own_operations,
     pool,
     reduce,
     running_sums,
     shape,
-    tract_core,
 )
-from nnef_grad.targets import fusion_workarounds as workarounds
-from nnef_grad.targets.cleanup import copy_outputs, remove_copies, rename_misread
-from nnef_grad.targets.divided import hold_divided
-from nnef_grad.targets.elementwise import share_probabilities
+from nnef_grad.targets.cleanup import copy_outputs, remove_copies
+from nnef_grad.targets.elementwise import floor_casts, share_probabilities
 from nnef_grad.targets.facts import (
     ALL,
     CONVERTER,
     RUNTIMES,
     STANDARD,
+    TRACT_CORE,
     CommonSubset,
     Runtime,
 )
 from nnef_grad.targets.forms import choose_forms
-from nnef_grad.targets.integers import floor_casts, make_inputs_scalar, move_casts_up
+from nnef_grad.targets.fusion_workarounds import add_biases, hold_zeros
 from nnef_grad.targets.loops import join_copies, put_constants_before_loops, put_steps
 from nnef_grad.targets.registry import find_lowering, refusal
 from nnef_grad.targets.shape import fill
 from nnef_grad.targets.tensors import Data, put_literals, store_constants
-from nnef_grad.targets.weights import split_large_variables
+from nnef_grad.targets.tract import own, workarounds  # noqa: F401
+from nnef_grad.targets.tract.dialect import rename_misread
+from nnef_grad.targets.tract.divided import hold_divided
+from nnef_grad.targets.tract.integers import make_inputs_scalar, move_casts_up
+from nnef_grad.targets.tract.weights import split_large_variables
 
 __all__ = ["TARGETS", "Lowered", "lower"]
 
@@ -131,7 +134,7 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
     if not common.registries:
         titles = " and ".join(runtime.title for runtime in runtimes)
         refuse_symbols(graph, f"{titles} cannot run", UnsupportedError)
-    if REGISTRY in common.registries:
+    if TRACT_CORE in common.registries:
         in_rounds = partial(_in_rounds, target=target, common=common, last=_LAST)
         graph = with_bodies(graph, lambda body: join_copies(in_rounds(body)))
         graph = put_constants_before_loops(graph)
@@ -176,10 +179,10 @@ _FIRST = (
     _Pass("khronos tract converter", {"gelu"}, share_probabilities),
 )
 _ALWAYS = (
-    _Pass("tract", None, partial(tract_core.put_own, "tract"), REGISTRY),
-    _Pass("onnx", None, partial(tract_core.put_own, "onnx"), REGISTRY),
+    _Pass("tract", None, partial(own_operations.put_own, "tract"), TRACT_CORE),
+    _Pass("onnx", None, partial(own_operations.put_own, "onnx"), TRACT_CORE),
     _Pass("tract", {"cast"}, move_casts_up),
-    _Pass("tract converter", {*LAYERS, "batch_normalization"}, workarounds.add_biases),
+    _Pass("tract converter", {*LAYERS, "batch_normalization"}, add_biases),
 )
 _LAST = (
     _Pass(ALL, {"transpose", *RESHAPING}, partial(without_detours, joins=True)),
@@ -190,7 +193,7 @@ _LAST = (
     _Pass("tract", {"tile"}, workarounds.join_repeats),
     _Pass("tract", {"sub"}, workarounds.add_opposites),
     _Pass("tract", {"sum_reduce", "mean_reduce"}, workarounds.split_sums),
-    _Pass("onnx converter", {"pad"}, workarounds.hold_zeros),
+    _Pass("onnx converter", {"pad"}, hold_zeros),
     _Pass("tract", None, rename_misread),
 )
 # The inputs of the body of a loop stay what they are.
@@ -200,7 +203,7 @@ _OF_INPUTS = (_Pass("tract", {"cast"}, make_inputs_scalar),)
 def _without_loops(graph: Graph) -> Graph:
     """The graph as the standard has it, with steps in the place of loops."""
     graph = put_steps(graph)
-    long = [op for op in graph.operations if op.name == SCAN]
+    long = [op for op in graph.operations if is_loop(op)]
     if long:
         raise UnsupportedError.collect(
             [_problem(op, graph.names, [STANDARD]) for op in long]
@@ -288,6 +291,6 @@ def _problem(
 
 
 def _remedy(operation: Operation) -> Remedy | None:
-    if operation.name != SCAN:
+    if not is_loop(operation):
         return None
     return "symbol" if has_open_count(operation) else "unroll"

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from support.checks import document
+from support.onnx_files import run
 
 import nnef_grad
 from nnef_grad import interop
@@ -323,18 +324,6 @@ def agrees(folder: Path) -> nnef_grad.Backward:
     return backward
 
 
-def run(path: Path, feeds: dict[str, Array]) -> dict[str, Array]:
-    session = onnxruntime.InferenceSession(path)
-    there = {fed.name: feeds[fed.name] for fed in session.get_inputs()}
-    return dict(
-        zip(
-            [o.name for o in session.get_outputs()],
-            session.run(None, there),
-            strict=True,
-        )
-    )
-
-
 def close(found: dict[str, Array], expected: Mapping[str, Array]) -> None:
     for name, array in found.items():
         assert array.shape == expected[name].shape
@@ -620,7 +609,7 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("nnef_grad.interop.onnx_storage._write", full)
+    monkeypatch.setattr("nnef_grad.targets.onnx.storage._write", full)
     with pytest.raises(nnef_grad.UsageError, match=r"cannot write .*No space left"):
         interop.to_onnx(
             nnef_grad.loads(TEXT), tmp_path / "model.onnx", {"a/w": np.ones((1, 3))}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from support.onnx_files import run
 from support.symbolic_loops import CELLS
 from support.symbolic_loops import document as loop
 from support.symbolic_models import DENSE
@@ -30,12 +30,6 @@ DATA = {
 def backward() -> nnef_grad.Backward:
     text = open_document(DENSE + "y = softmax(h, axes = [1]);")
     return nnef_grad.differentiate(nnef_grad.loads(text))
-
-
-def run(path: Path, feeds: dict[str, Any]) -> dict[str, Any]:
-    session = onnxruntime.InferenceSession(path)
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(None, feeds), strict=True))
 
 
 def test_symbols_are_named_dimensions(
@@ -115,7 +109,7 @@ def test_data_beside_the_file(
         "grad_y": random.standard_normal((5, 4)).astype(np.float32),
     }
     interop.to_onnx(backward, tmp_path / "one.onnx", DATA)
-    monkeypatch.setattr("nnef_grad.interop.onnx_storage.MOST_BYTES", 100)
+    monkeypatch.setattr("nnef_grad.targets.onnx.storage.MOST_BYTES", 100)
     interop.to_onnx(backward, tmp_path / "two.onnx", DATA)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"one.onnx", "two.onnx", "two.onnx.data"}
@@ -139,7 +133,7 @@ def test_data_beside_the_file(
 def test_data_outside_of_the_folder_are_refused(
     backward: nnef_grad.Backward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nnef_grad.interop.onnx_storage.MOST_BYTES", 100)
+    monkeypatch.setattr("nnef_grad.targets.onnx.storage.MOST_BYTES", 100)
     interop.to_onnx(backward, tmp_path / "x.onnx", DATA)
     model = onnx.load(tmp_path / "x.onnx", load_external_data=False)
     for initializer in model.graph.initializer:
