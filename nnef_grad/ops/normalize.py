@@ -4,13 +4,12 @@ the others are broadcast.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from nnef_grad.graph.ir import Shape
 from nnef_grad.ops.axes import check_axes, check_length
 from nnef_grad.ops.elementwise import check_fits
-from nnef_grad.ops.registry import require, shape
+from nnef_grad.ops.registry import ShapeFunction, require, shape
 from nnef_grad.ops.traits import LOCAL_NORMALIZATION
 
 
@@ -29,14 +28,16 @@ def local_shape(input: Shape, size: tuple[int, ...], **attributes: Any) -> Shape
     return input
 
 
-def _fitted(
-    names: tuple[str, ...], *operands: Shape, bits: int = 1, **attributes: Any
-) -> Shape:
-    """The shape of the first operand, to which the others are broadcast."""
-    first, *others = zip(names, operands, strict=True)
-    check_fits(*first, dict(others))
-    require(bits > 0, f"'bits' must be positive, but is {bits}")
-    return operands[0]
+def _fitted(*names: str) -> ShapeFunction:
+    """The shape of the first operand, to which the others of these are broadcast."""
+
+    def fitted_shape(*operands: Shape, bits: int = 1, **attributes: Any) -> Shape:
+        first, *others = zip(names, operands, strict=True)
+        check_fits(*first, dict(others))
+        require(bits > 0, f"'bits' must be positive, but is {bits}")
+        return operands[0]
+
+    return fitted_shape
 
 
 for _operation, *_operands in (
@@ -46,4 +47,4 @@ for _operation, *_operands in (
     ("zero_point_linear_quantize", "x", "zero_point", "scale"),
     ("logarithmic_quantize", "x", "max"),
 ):
-    shape(_operation)(partial(_fitted, tuple(_operands)))
+    shape(_operation)(_fitted(*_operands))
