@@ -12,12 +12,17 @@ from nnef_grad.base.memo import Memo
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.language import syntax, types
-from nnef_grad.language.types import GENERIC, ArrayType, TensorType, TupleType, Type
+from nnef_grad.language.types import (
+    GENERIC,
+    ArrayType,
+    Primitive,
+    TensorType,
+    TupleType,
+    Type,
+)
 
 # The value of an expression. An array is a list, to distinguish it from a tuple.
-Evaluated = Union[
-    Tensor, bool, int, float, str, "list[Evaluated]", "tuple[Evaluated, ...]"
-]
+Evaluated = Union[Operand, "list[Evaluated]", "tuple[Evaluated, ...]"]
 
 _PRIMITIVES = {
     bool: "logical",
@@ -37,26 +42,6 @@ class Call(NamedTuple):
     dtype: str | None
 
 
-def operation_key(call: Call | Operation, settings: str) -> tuple[object, ...]:
-    """Equal for what computes the same.
-
-    Args:
-        call: the operation.
-        settings: its `settings_key`.
-    """
-    operands = [o if type(o) is Tensor else _identity(o) for o in call.operands]
-    return call.definition.name, call.dtype, settings, *operands
-
-
-def beginning(call: Call | Operation) -> object:
-    """Equal for what computes the same, and soon found: the name of the operation, and its
-    first operand if that is a tensor.
-    """
-    name, operands = call.definition.name, call.operands
-    first = operands[0] if operands else None
-    return (name, first) if type(first) is Tensor else name
-
-
 def settings_key(call: Call | Operation) -> str:
     """Equal for equal attributes. Their text distinguishes values that Python has for
     equal: 1, 1.0 and True, 0.0 and -0.0.
@@ -65,24 +50,11 @@ def settings_key(call: Call | Operation) -> str:
     return repr([settings[name] for name in names]) if names else ""
 
 
-def _identity(operand: Operand) -> object:
-    """A tensor; for a literal, what is equal for the same one alone."""
-    if isinstance(operand, Tensor):
-        return operand
-    if isinstance(operand, tuple):
-        return tuple(map(_identity, operand))
-    return type(operand), repr(operand)
-
-
 def bind(
     fragment: syntax.Fragment, values: Mapping[str, Evaluated], dtype: str | None
 ) -> Call:
-    """The call of an invocation, defaults filled in.
-
-    Args:
-        fragment: the declaration.
-        values: the values of the arguments, by parameter; their types were checked.
-        dtype: the explicit data type of the invocation, or None.
+    """The call of an invocation, defaults filled in. The values of the arguments, by
+    parameter, are of the right types.
     """
     whole: dict[str, Any] = dict(fragment.defaults)
     for name, value in values.items():
@@ -127,21 +99,18 @@ def bind_call(
 ) -> tuple[Call, str]:
     """The call of an operation from Python, checked, defaults filled in, and its
     `settings_key`. One like an earlier one, in all but its tensors and numbers, is right too.
-
-    Raises:
-        InvalidGraphError: there are too many or too few, or their types are wrong.
     """
-    given = freeze(operands)
+    first = freeze(operands)
     # Their text distinguishes values that Python has for equal.
     named = repr([(name, freeze(value)) for name, value in attributes.items()])
-    key = (fragment.name, dtype, named, *map(_kind, given))
-    known = _checked.get(key)
-    if known is None or known[0].definition is not fragment:
+    key = (fragment.name, dtype, named, *map(_kind, first))
+    checked = _checked.get(key)
+    if checked is None or checked[0].definition is not fragment:
         call = _bound(fragment, operands, attributes, dtype)
-        rest = call._replace(operands=call.operands[len(given) :])
-        known = _checked.keep(key, (rest, settings_key(call)))
-    rest, settings = known
-    return Call(fragment, given + rest.operands, rest.attributes, rest.dtype), settings
+        rest = call._replace(operands=call.operands[len(first) :])
+        checked = _checked.keep(key, (rest, settings_key(call)))
+    rest, settings = checked
+    return Call(fragment, first + rest.operands, rest.attributes, rest.dtype), settings
 
 
 def _kind(operand: Operand) -> object:
@@ -157,8 +126,7 @@ def _bound(
     attributes: Mapping[str, Any],
     dtype: str | None,
 ) -> Call:
-    names = (p.name for p in fragment.operands)
-    values = {**dict(zip(names, operands, strict=False)), **attributes}
+    values = {**dict(zip(fragment.operand_names, operands, strict=False)), **attributes}
     _refuse_wrong_types(fragment, values, dtype)
     _refuse_misfits(fragment, len(operands), attributes)
     return bind(fragment, values, dtype)
@@ -176,8 +144,8 @@ def _refuse_wrong_types(
     generics = types.Generics(dtype or (default if default != GENERIC else None))
     for p in fragment.parameters:
         if p.name in values and not _is_of(values[p.name], p.type, generics):
-            found = brief(_describe(values[p.name]))
-            message = f"argument '{p.name}' of '{name}' wants {p.type}, got {found}"
+            value = brief(_describe(values[p.name]))
+            message = f"argument '{p.name}' of '{name}' wants {p.type}, got {value}"
             raise InvalidGraphError(message)
 
 
@@ -185,63 +153,42 @@ def _refuse_misfits(
     fragment: syntax.Fragment, count: int, attributes: Mapping[str, object]
 ) -> None:
     """Refuses too many operands, unknown attributes, missing ones."""
-    most = len(fragment.operands)
-    needed = fragment.needed[min(count, most)]
-    if count <= most and needed <= attributes.keys() <= _names(fragment.attributes):
-        return
-    if count > most:
+    operands, settings = fragment.operand_names, fragment.attribute_names
+    if count > (most := len(operands)):
         words = f"{most} operand{'s' if most != 1 else ''}, and {count} are given"
-        advice = ": attributes need their keyword" if fragment.attributes else ""
+        advice = ": attributes need their keyword" if settings else ""
         raise InvalidGraphError(f"'{fragment.name}' takes {words}{advice}")
-    known = _names(fragment.attributes)
     for name in attributes:
-        if name not in known:
-            raise InvalidGraphError(_unknown_attribute(fragment, name))
-    kinds = {"operand": fragment.operands, "attribute": fragment.attributes}
-    for what, parameters in kinds.items():
-        absent = [p.name for p in parameters if p.name in needed - attributes.keys()]
-        missing = [f"'{name}'" for name in absent]
-        if missing:
+        if name in operands:
+            message = f"'{name}' of '{fragment.name}' is an operand: give it in its place, without a keyword"
+            raise InvalidGraphError(message)
+        if name not in settings:
+            near = suggestion(name, settings)
+            message = f"'{fragment.name}' has no attribute '{name}'{near}"
+            raise InvalidGraphError(message)
+    needed = fragment.needed[count] - attributes.keys()
+    for what, names in (("operand", operands), ("attribute", settings)):
+        if missing := [f"'{name}'" for name in names if name in needed]:
             words = f"{what}{'s' if len(missing) > 1 else ''} {' and '.join(missing)}"
             raise InvalidGraphError(f"'{fragment.name}' needs {words}")
 
 
-def _names(parameters: Sequence[syntax.Parameter]) -> set[str]:
-    return {p.name for p in parameters}
-
-
-def _unknown_attribute(fragment: syntax.Fragment, name: str) -> str:
-    if name in [p.name for p in fragment.operands]:
-        return f"'{name}' of '{fragment.name}' is an operand: give it in its place, without a keyword"
-    near = suggestion(name, [p.name for p in fragment.attributes])
-    return f"'{fragment.name}' has no attribute '{name}'{near}"
-
-
 def _is_of(value: object, type_: Type, generics: types.Generics) -> bool:
     """Whether a value is one of a type; a number can stand for a tensor."""
-    if isinstance(type_, TensorType):
-        dtype = value.dtype if type(value) is Tensor else _PRIMITIVES.get(type(value))
-        if type_.dtype is None:
-            return dtype is not None
-        return dtype is not None and generics.unify(dtype, type_.dtype)
-    if isinstance(type_, ArrayType):
-        return isinstance(value, (list, tuple)) and _are_of(value, type_.item, generics)
-    if isinstance(type_, TupleType):
-        return (
-            isinstance(value, (list, tuple))
-            and len(value) == len(type_.items)
-            and all(map(_is_of, value, type_.items, repeat(generics)))
-        )
-    name = _PRIMITIVES.get(type(value))
-    return name is not None and generics.unify(name, type_.name)
-
-
-def _are_of(values: Sequence[object], type_: Type, generics: types.Generics) -> bool:
-    if isinstance(type_, types.Primitive) and type_.name != GENERIC:
+    if isinstance(type_, (ArrayType, TupleType)):
+        if not isinstance(value, (list, tuple)):
+            return False
+        if isinstance(type_, TupleType):
+            is_long = len(value) == len(type_.items)
+            return is_long and all(map(_is_of, value, type_.items, repeat(generics)))
         # Arrays of numbers may be long, and have few types.
-        found = {_PRIMITIVES.get(kind) for kind in {*map(type, values)}}
-        return found <= {type_.name}
-    return all(_is_of(value, type_, generics) for value in values)
+        is_plain = isinstance(type_.item, Primitive)
+        items = {type(item): item for item in value}.values() if is_plain else value
+        return all(_is_of(item, type_.item, generics) for item in items)
+    if isinstance(value, Tensor):
+        return types.is_assignable(TensorType(value.dtype), type_, generics)
+    name = _PRIMITIVES.get(type(value))
+    return name is not None and types.is_assignable(Primitive(name), type_, generics)
 
 
 def _describe(value: object) -> str:

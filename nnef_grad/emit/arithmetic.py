@@ -29,11 +29,7 @@ class _NoValue(ArithmeticError):
 
 
 def compute(symbol: str, values: Sequence[Any], span: Span) -> Any:
-    """The value of an operator on compile-time values.
-
-    Raises:
-        InvalidGraphError: its value is not defined, or is out of range.
-    """
+    """The value of an operator on compile-time values."""
     table = _UNARY if len(values) == 1 else _BINARY
     return _apply(symbol, table[symbol], values, span)
 
@@ -131,11 +127,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def convert(name: str, value: Any, span: Span) -> Any:
-    """The value of a built-in function.
-
-    Raises:
-        InvalidGraphError: a text does not spell a value, or the value is out of range.
-    """
+    """The value of a built-in function."""
     try:
         return _apply(name, _BUILTINS[name], [value], span)
     except ValueError:
@@ -157,15 +149,11 @@ def _integer(value: Any) -> int:
     return math.floor(value) if isinstance(value, float) else int(value)
 
 
-def _string(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 _BUILTINS: dict[str, Callable[[Any], Any]] = {
     "length_of": len,
     "range_of": lambda value: list(range(len(value))),
     "scalar": _scalar,
     "integer": _integer,
     "logical": bool,
-    "string": _string,
+    "string": lambda value: str(value).lower() if type(value) is bool else str(value),
 }

@@ -37,7 +37,8 @@ def build_graph(
     compounds: Collection[str] = (),
     lenient: bool = False,
 ) -> Graph:
-    """The flat graph of a document, with the shape of every tensor.
+    """The flat graph of a document, with the shape of every tensor. An error reports all
+    problems that do not follow from others.
 
     Args:
         document: what was parsed.
@@ -45,12 +46,7 @@ def build_graph(
             shape functions of those that it declares; the standard's, if not given.
         shapes: gives the shape of an external from its name and its declared shape.
         compounds: the standard operations whose bodies are put in their place.
-        lenient: whether known mistakes of exporters are repaired; the warnings of the
-            graph list the repairs.
-
-    Raises:
-        InvalidGraphError: the document breaks a rule of the language, or of an
-            operation; the error reports all problems that do not follow from others.
+        lenient: whether known mistakes of exporters are repaired, with warnings.
     """
     opset = opset or OpSet()
     warnings: list[Problem] = []
@@ -85,20 +81,15 @@ def _adjustment(
             shape = tuple(shapes(hint, call.attributes["shape"]))
             return call._replace(attributes={"shape": shape})
         if call.definition.name == "variable":
-            _check_label(str(call.attributes["label"]), span)
+            try:
+                label_steps(str(call.attributes["label"]))
+            except ValueError as error:
+                raise InvalidGraphError(brief(str(error)), span) from None
         if repairs is not None:
-            call, found = repair_bias(emitter, call, span)
-            repairs.extend(found)
+            call = repair_bias(emitter, call, span, repairs)
         return call
 
     return adjust
-
-
-def _check_label(label: str, span: Span) -> None:
-    try:
-        label_steps(label)
-    except ValueError as error:
-        raise InvalidGraphError(brief(str(error)), span) from None
 
 
 # ---- The graph ----
@@ -154,20 +145,16 @@ class _GraphBody:
             emitter.append(first.rewired(whole, (tensor,), value.span))
             return
         self._evaluate(statement)
-        made = emitter.operations[-1]
+        last = emitter.operations[-1]
         # Not if a fragment was expanded, or an operand repaired.
-        if made.name == word and made.operands[: len(operands)] == operands:
-            self._first[kind] = made
+        if last.name == word and last.operands[: len(operands)] == operands:
+            self._first[kind] = last
 
     def _operands(self, statement: syntax.Assignment) -> tuple[Tensor, ...]:
-        """The operands of an operation that has no other arguments, and whose result has
-        one name; none for any other statement.
-        """
-        target, value = statement.target, statement.value
-        if (
-            type(target) is not syntax.Identifier
-            or type(value) is not syntax.Invocation
-        ):
+        """The operands of an operation of tensors alone, with one name; else none."""
+        value = statement.value
+        has_name = type(statement.target) is syntax.Identifier
+        if not has_name or type(value) is not syntax.Invocation:
             return ()
         names = [a.name for a in value.arguments if type(a) is syntax.Identifier]
         operands = tuple([self.scope[name] for name in names if name in self.scope])
@@ -175,9 +162,9 @@ class _GraphBody:
 
     def _evaluate(self, statement: syntax.Assignment) -> None:
         target, value = statement.target, statement.value
-        found = self.evaluator.evaluate(value, self.scope, hint_of(target), target)
+        results = self.evaluator.evaluate(value, self.scope, hint_of(target), target)
         emitter = self.evaluator.emitter
-        for name, tensor in unpack(target, found):
+        for name, tensor in unpack(target, results):
             self.scope[name] = emitter.pin_name(tensor, name)
         if isinstance(value, syntax.Invocation) and value.name == "variable":
             self._share(value, self.scope[hint_of(target)])

@@ -11,19 +11,10 @@ from nnef_grad.base.source import Span
 from nnef_grad.emit.arguments import Call, bind, bind_call, settings_key
 from nnef_grad.emit.firsts import Firsts
 from nnef_grad.emit.shape_inference import ShapeInference
-from nnef_grad.graph.ir import (
-    STOP,
-    Operand,
-    Operation,
-    Result,
-    Shape,
-    Tensor,
-    tensors,
-)
+from nnef_grad.graph.ir import STOP, Operand, Operation, Result, Shape, Tensor, tensors
 from nnef_grad.graph.loops import external
 from nnef_grad.graph.names import assign_names
 from nnef_grad.graph.stops import says_stop, stop_definition
-from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.traits import UNIQUE
@@ -37,10 +28,8 @@ LITERAL = "a literal"
 
 
 class Tracker:
-    """Observes the operations that are emitted, and may replace their operands.
-
-    Attributes:
-        producers: the operation that made each tensor. The emitter keeps it.
+    """Observes the operations that are emitted, and may replace their operands. The
+    emitter keeps the producer of each tensor in it.
     """
 
     def __init__(self) -> None:
@@ -112,10 +101,14 @@ class Emitter:
         dtype: str | None = None,
         **attributes: Any,
     ) -> Tensor:
-        """Emits an operation with one result and returns the result; see `Emit`. Nothing
-        is emitted where the result is there already.
-        """
-        fragment = self._known(name)
+        """Emits an operation unless its result is there already; see `Emit`."""
+        if name not in self.opset.declarations:
+            near = suggestion(name, list(self.opset.declarations))
+            raise InvalidGraphError(f"there is no operation '{name}'{near}")
+        fragment = self.opset.declarations[name]
+        if (count := len(fragment.results)) != 1:
+            message = f"'{name}' has {count} results, and emit returns one"
+            raise InvalidGraphError(message)
         call, settings = bind_call(fragment, operands, attributes, dtype)
         for tensor in tensors(call.operands):
             if not self.knows(tensor):
@@ -127,17 +120,6 @@ class Emitter:
         if isinstance(result, Tensor):
             return result
         return self("constant", shape=(), value=(result,))
-
-    def _known(self, name: str) -> Fragment:
-        """The declaration of an operation that has one result."""
-        if name not in self.opset.declarations:
-            near = suggestion(name, list(self.opset.declarations))
-            raise InvalidGraphError(f"there is no operation '{name}'{near}")
-        fragment = self.opset.declarations[name]
-        if (count := len(fragment.results)) != 1:
-            message = f"'{name}' has {count} results, and emit returns one"
-            raise InvalidGraphError(message)
-        return fragment
 
     def emit_op(
         self,
@@ -160,9 +142,6 @@ class Emitter:
             span: the place in the source.
             settings: the `settings_key` of the operation, if it is known.
             shapes: the shape of each result, or a tuple of shapes, if they are known.
-
-        Raises:
-            InvalidGraphError: the arguments do not fit each other.
         """
         name = call.definition.name
         operands = self._tracker.prepare(self, name, call.operands)
@@ -184,23 +163,21 @@ class Emitter:
                 if len(self.operations) > before and hints:
                     self.set_hint(simpler, hints[0])
                 return (simpler,)
-            found = self._firsts.find(call, settings)
-            operation = found or self._new(call, shapes, hints, names, span)
-            if found is None:
+            earlier = self._firsts.find(call, settings)
+            operation = earlier or self._new(call, shapes, hints, names, span)
+            if earlier is None:
                 self._firsts.add(operation)
         self._tracker.follow(operation)
         return operation.results
 
     def attempt(self, rewrite: Callable[..., Any], call: Call) -> Operand | None:
-        """The operand that a rewrite finds in place of the result of an operation, if it
-        does.
-        """
+        """The operand that a rewrite finds in place of the result of an operation."""
         if self._depth == DEPTH:
             return None
         self._depth += 1
         try:
-            found: Operand | None = rewrite(self, *call.operands, **call.attributes)
-            return found
+            simpler: Operand | None = rewrite(self, *call.operands, **call.attributes)
+            return simpler
         finally:
             self._depth -= 1
 
@@ -224,13 +201,13 @@ class Emitter:
                 counts = f"{len(shape)} results here, and {len(name)} names are given"
                 raise InvalidGraphError(f"'{definition.name}' has {counts}", span)
             results.append(self._result(declared.type, shape, dtype, name, hint))
-        made = tuple(results)
         if definition.name == "copy" and names[0] and says_stop(names[0]):
             definition = stop_definition()
         operation = Operation(
-            definition, operands, settings, made, dtype, span, self.origin
+            definition, operands, settings, tuple(results), dtype, span, self.origin
         )
-        self._add(operation)
+        self.operations.append(operation)
+        self.note_producer(operation)
         return operation
 
     def emit_again(
@@ -251,22 +228,15 @@ class Emitter:
         return self.emit_op(bind(definition, values, dtype), hints=hints)
 
     def append(self, operation: Operation, *, is_shared: bool = True) -> None:
-        """Adds an operation as it is. Equal ones that are emitted later are the same, if
-        it is shared.
-        """
-        self._add(operation)
+        """Adds an operation as it is; later ones may be the same, if it is shared."""
+        self.operations.append(operation)
+        self.note_producer(operation)
         if is_shared and self._simplify is not None and operation.name not in UNIQUE:
             self._firsts.add(operation)
         self._tracker.take(operation)
 
-    def _add(self, operation: Operation) -> None:
-        self.operations.append(operation)
-        self.note_producer(operation)
-
     def note_producer(self, operation: Operation) -> None:
-        """Keeps an operation as the producer of its results: also one in whose place
-        others were emitted.
-        """
+        """Keeps the producer of its results, also one in whose place others are emitted."""
         for tensor in operation.outputs:
             self._producers[tensor] = operation
 
@@ -276,31 +246,27 @@ class Emitter:
 
     def producer(self, operand: Operand) -> Operation | None:
         """The operation that a tensor is a result of; None for a literal."""
-        if isinstance(operand, Tensor):
-            return self._producers.get(operand)
-        return None
+        return self._producers.get(operand) if isinstance(operand, Tensor) else None
 
     def makers(self, operands: Iterable[Operand]) -> list[str]:
         """For each operand the name of the operation that made it; LITERAL for a literal."""
-        made_by = self._producers
+        producers = self._producers
         return [
-            made_by[o].name if type(o) is Tensor and o in made_by else LITERAL
+            producers[o].name if type(o) is Tensor and o in producers else LITERAL
             for o in operands
         ]
 
     def made_by(self, operand: Operand, *names: str) -> Operation | None:
-        """The operation that made an operand, if it has one of some names, and a rewrite
-        may look at it.
-        """
-        made = self.producer(operand)
-        is_one = made is not None and made.name in names and operand not in self.opaque
-        return made if is_one else None
+        """The operation of some names that made an operand, if rewrites may see it."""
+        maker = self.producer(operand)
+        is_one = maker is not None and maker.name in names
+        return maker if is_one and operand not in self.opaque else None
 
     def tensor(self, dtype: str, shape: Shape, hint: str) -> Tensor:
         """A new tensor, and what it should be called."""
-        made = Tensor(dtype, shape)
-        self.hints[made] = hint
-        return made
+        tensor = Tensor(dtype, shape)
+        self.hints[tensor] = hint
+        return tensor
 
     def stop(self, x: Operand) -> Operand:
         """The operand, which no gradient flows through: see graph/stops.py."""
@@ -311,9 +277,9 @@ class Emitter:
 
     def stand_in(self, tensor: Tensor) -> Tensor:
         """A new input that stands for any tensor like another one."""
-        made = self.tensor(tensor.dtype, tensor.shape, "")
-        self.append(external(made))
-        return made
+        like = self.tensor(tensor.dtype, tensor.shape, "")
+        self.append(external(like))
+        return like
 
     def called(self, tensor: Tensor) -> str:
         """The name of a tensor, or its hint."""
@@ -333,11 +299,10 @@ class Emitter:
         a copy. What lets no gradient through has a name that says so.
         """
         is_free = self.made_by(value, STOP) is None or says_stop(name)
-        if not is_free or not isinstance(value, Tensor):
+        if not isinstance(value, Tensor) or not is_free:
             return self.emit_named(name, "copy", x=value)
-        if self.names.setdefault(value, name) == name:
-            return value
-        return self.emit_named(name, "copy", x=value)
+        is_its_own = self.names.setdefault(value, name) == name
+        return value if is_its_own else self.emit_named(name, "copy", x=value)
 
     def assigned_names(
         self, operations: Iterable[Operation], reserved: Iterable[str]
@@ -363,10 +328,8 @@ class Emitter:
     ) -> None:
         """Emits an operation whose result is a tensor that others use already."""
         call, _ = bind_call(self.opset.declarations[name], operands, attributes, None)
-        definition, bound, settings, dtype = call
-        self.append(
-            Operation(definition, bound, settings, (tensor,), dtype, None, self.origin)  # type: ignore[arg-type]
-        )
+        results: Any = {"results": (tensor,), "origin": self.origin}
+        self.append(Operation(**call._asdict(), **results))
 
     def _result(
         self, type_: Type, shape: Any, dtype: str | None, name: Any, hint: str
@@ -375,15 +338,15 @@ class Emitter:
         if isinstance(type_, TensorType):
             actual = dtype if type_.dtype == GENERIC else type_.dtype
             assert actual is not None
+            tensor = Tensor(actual, tuple(shape))
             if name is None:
-                return self.tensor(actual, tuple(shape), hint)
-            made = Tensor(actual, tuple(shape))
-            self.names[made] = name
-            return made
+                self.hints[tensor] = hint
+            else:
+                self.names[tensor] = name
+            return tensor
         assert isinstance(type_, ArrayType)
-        numbers = range(1, len(shape) + 1)
-        columns = zip(numbers, shape, name or [None for _ in numbers], strict=True)
+        pairs = zip(shape, name or [None] * len(shape), strict=True)
         return tuple(
             self._result(type_.item, extents, dtype, own, f"{hint}_{number}")
-            for number, extents, own in columns
+            for number, (extents, own) in enumerate(pairs, start=1)
         )

@@ -40,12 +40,8 @@ Adjustment = Callable[[Call, str, Span], Call]
 
 
 class Evaluator:
-    """Evaluates expressions over compile-time values and tensors.
-
-    Attributes:
-        emitter: emits the operations.
-        inlined: the names of the fragments whose invocations become their bodies.
-        adjust: changes a call before it is emitted.
+    """Evaluates expressions over compile-time values and tensors; invocations of the
+    fragments that are `inlined` become their bodies.
     """
 
     def __init__(
@@ -68,10 +64,10 @@ class Evaluator:
         hint: str,
         target: syntax.Target | None = None,
     ) -> Any:
-        """The value of an expression.
+        """The value of an expression that was checked.
 
         Args:
-            expression: an expression that was checked.
+            expression: the expression.
             scope: the values of the names in it.
             hint: what the tensor that it makes should be called.
             target: the names that the results of an invocation must have, in a graph.
@@ -87,16 +83,13 @@ class Evaluator:
         naming: Callable[[str], str],
         caller: Span | None,
     ) -> dict[str, Any]:
-        """Evaluates the body of a fragment.
+        """Evaluates the body of a fragment, and returns the value of each result by name.
 
         Args:
             fragment: a fragment with a body.
             bound: a value for each parameter.
             naming: what a value of the body should be called, from its name there.
             caller: the place of the invocation.
-
-        Returns:
-            The value of each result, by name.
         """
         assert fragment.body is not None
         outer, self.caller = self.caller, caller
@@ -167,33 +160,23 @@ class Evaluator:
             return self._inline(call, hint, place)
         declared = call.definition.results
         is_single = len(declared) == 1
-        results = self.emitter.emit_op(
-            self.adjust(call, hint, place),
-            hints=(hint,)
-            if is_single
-            else tuple(_step(hint, r.name) for r in declared),
-            names=_names(target, len(declared)),
-            span=place,
-        )
+        hints = (hint,) if is_single else tuple(_step(hint, r.name) for r in declared)
+        call, names = self.adjust(call, hint, place), _names(target, len(declared))
+        results = self.emitter.emit_op(call, hints=hints, names=names, span=place)
         parts = [list(r) if isinstance(r, tuple) else r for r in results]
         return parts[0] if is_single else tuple(parts)
 
     def _inline(self, call: Call, hint: str, place: Span) -> Any:
-        declared = call.definition.results
-        own = declared[0].name if len(declared) == 1 else None
-        results = self.instantiate(
-            call.definition,
-            parameters(call),
-            lambda name: hint if name == own else _step(hint, name),
-            place,
-        )
-        values = tuple(results.values())
-        return values[0] if own is not None else values
+        definition = call.definition
+        own = definition.results[0].name if len(definition.results) == 1 else None
+
+        def naming(name: str) -> str:
+            return hint if name == own else _step(hint, name)
+
+        results = self.instantiate(definition, parameters(call), naming, place)
+        return tuple(results.values()) if own is None else results[own]
 
     # Expressions
-
-    def _literal(self, node: syntax.Literal, scope: Scope, hint: str) -> Any:
-        return node.value
 
     def _identifier(self, node: syntax.Identifier, scope: Scope, hint: str) -> Any:
         try:
@@ -202,15 +185,10 @@ class Evaluator:
             raise NoValueError(node.name) from None
 
     def _array(self, node: syntax.Array | syntax.Tuple, scope: Scope, hint: str) -> Any:
-        items: list[Any] = []
         if isinstance(node.items, syntax.Numbers):
             return list(node.items.values)
-        for item in node.items:
-            items.append(self._visit(item, scope, _step(hint, len(items) + 1)))
-        return items
-
-    def _tuple(self, node: syntax.Tuple, scope: Scope, hint: str) -> Any:
-        return tuple(self._array(node, scope, hint))
+        items = enumerate(node.items, start=1)
+        return [self._visit(item, scope, _step(hint, i)) for i, item in items]
 
     def _operator(self, node: syntax.Operator, scope: Scope, hint: str) -> Any:
         values = [self._part(operand, scope, hint) for operand in node.operands]
@@ -261,30 +239,26 @@ class Evaluator:
         last = None if end is None else self._visit(end, scope, hint)
         return value[first:last]
 
-    def _builtin(self, node: syntax.Builtin, scope: Scope, hint: str) -> Any:
-        value = self._visit(node.argument, scope, hint)
-        return convert(node.name, value, node.argument.span)
-
 
 VISIT: dict[type, Callable[..., Any]] = {
-    syntax.Literal: Evaluator._literal,
+    syntax.Literal: lambda self, node, scope, hint: node.value,
     syntax.Identifier: Evaluator._identifier,
     syntax.Array: Evaluator._array,
-    syntax.Tuple: Evaluator._tuple,
+    syntax.Tuple: lambda self, *node: tuple(self._array(*node)),
     syntax.Operator: Evaluator._operator,
     syntax.Conditional: Evaluator._conditional,
     syntax.Comprehension: Evaluator._comprehension,
     syntax.Subscript: Evaluator._subscript,
     syntax.Range: Evaluator._range,
-    syntax.Builtin: Evaluator._builtin,
+    syntax.Builtin: lambda self, node, scope, hint: convert(
+        node.name, self._visit(node.argument, scope, hint), node.argument.span
+    ),
     syntax.Invocation: Evaluator._invocation,
 }
 
 
 def _too_deep(call: Span) -> InvalidGraphError:
-    """The error for calls that are nested too deeply: it shows one round of the circle
-    that they go in, and where it is entered.
-    """
+    """The error shows one round of the circle that calls go in, and where it is entered."""
     message = f"fragments call each other more than {MAX_DEPTH} deep"
     calls = [call, *call.callers]
     names = [place.text for place in calls]
@@ -312,14 +286,12 @@ def _word(expression: syntax.Expression) -> str:
 
 
 def parameters(call: Call | Operation) -> dict[str, Any]:
-    """The names in the body of an operation: its parameters, where an array is a
-    list, and the data type of `?`.
-    """
+    """The names in the body of an operation: its parameters, and `?`."""
     definition = call.definition
     operands = zip(definition.operands, call.operands, strict=True)
     values = {p.name: o for p, o in operands} | dict(call.attributes)
-    found = {p.name: thaw(p.type, values[p.name]) for p in definition.parameters}
-    return {**found, GENERIC: call.dtype}
+    thawed = {p.name: thaw(p.type, values[p.name]) for p in definition.parameters}
+    return {**thawed, GENERIC: call.dtype}
 
 
 def instantiate(
@@ -341,11 +313,7 @@ def instantiate_body(emitter: Emitter, operation: Operation) -> Sequence[Any]:
 
 
 def unpack(target: syntax.Expression, value: Any) -> list[tuple[str, Any]]:
-    """Pairs the names of a target with the parts of a value of the same structure.
-
-    Raises:
-        InvalidGraphError: an array has another number of items than there are names.
-    """
+    """Pairs the names of a target with the parts of a value of the same structure."""
     if isinstance(target, syntax.Identifier):
         return [(target.name, value)]
     assert isinstance(target, (syntax.Array, syntax.Tuple))
@@ -360,8 +328,8 @@ def hint_of(target: syntax.Target) -> str:
     """The hint for the value that is assigned: its first name."""
     if isinstance(target, syntax.Identifier):
         return target.name
-    found = identifiers(target)
-    return found[0].name if found else "value"
+    names = identifiers(target)
+    return names[0].name if names else "value"
 
 
 def _names(target: syntax.Target | None, results: int) -> tuple[Any, ...]:

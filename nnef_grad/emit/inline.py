@@ -23,11 +23,7 @@ def inline(
     opset: OpSet | None = None,
     distinct: Set[Tensor] = frozenset(),
 ) -> Graph:
-    """The graph with the bodies of some operations in their place: see `put_bodies`.
-
-    Args:
-        body: for an operation to replace, what emits its body; None for one that stays.
-    """
+    """The graph with bodies, which `body` gives, in the place of operations."""
     return put_bodies(graph, [body(op) for op in graph.operations], opset, distinct)
 
 
@@ -37,7 +33,9 @@ def put_bodies(
     opset: OpSet | None = None,
     distinct: Set[Tensor] = frozenset(),
 ) -> Graph:
-    """The graph with the bodies of some operations in their place.
+    """The graph with the bodies of some operations in their place; the same one, if all
+    operations stay. Its tensors keep their names, and new ones are called after the
+    result that they lead to.
 
     Args:
         graph: a flat graph.
@@ -46,22 +44,15 @@ def put_bodies(
         opset: the operations that the bodies may hold besides those of the graph; the
             standard's, if not given.
         distinct: tensors that no body may share, though it computes the same.
-
-    Returns:
-        The graph; the same one, if all operations stay.
-
-    Ensures: what stays of the tensors of the graph are these, with their names; new ones
-    are called after the result that they lead to.
     """
     if not any(bodies):
         return graph
-    opset = opset or OpSet()
-    declared = opset.extended(graph.fragments)
+    declared = (opset or OpSet()).extended(graph.fragments)
     emitter = Emitter(declared, graph.names, simplify, opaque=distinct)
     results: dict[Tensor, Tensor] = {}
     for operation, body in zip(graph.operations, bodies, strict=True):
         if body is None:
-            is_shared = not distinct or distinct.isdisjoint(operation.outputs)
+            is_shared = distinct.isdisjoint(operation.outputs)
             emitter.append(operation, is_shared=is_shared)
         else:
             _put(body, operation, emitter, results)
@@ -88,12 +79,9 @@ def _put(
     with located(operation.span), number_needed_by(operation):
         values = build(emitter, operation)
     for result, value in zip(operation.results, values, strict=True):
-        parts = (
-            zip(result, value, strict=True)
-            if isinstance(result, tuple)
-            else [(result, value)]
-        )
-        for tensor, part in parts:
+        is_array = isinstance(result, tuple)
+        whole = (result, value) if is_array else ((result,), (value,))
+        for tensor, part in zip(*whole, strict=True):
             if (shape := shape_of(part)) != tensor.shape:
                 message = (
                     f"the body of '{operation.name}' gives a tensor of shape {list(shape)}"

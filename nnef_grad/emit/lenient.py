@@ -18,7 +18,7 @@ from nnef_grad.base.errors import Problem, bounded_nesting
 from nnef_grad.base.source import Span
 from nnef_grad.emit.arguments import Call
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.graph.ir import Tensor, shape_of
+from nnef_grad.graph.ir import Tensor
 from nnef_grad.language import syntax, types
 from nnef_grad.language.library import Library, with_fragments
 from nnef_grad.language.types import SCALAR, ArrayType, TensorType, Type
@@ -44,44 +44,37 @@ class _Repair:
         self.problems: list[Problem] = []
 
     def body(self, statements: Body) -> Body:
-        return tuple(map(self._statement, statements))
-
-    def _statement(self, statement: syntax.Assignment) -> syntax.Assignment:
-        with bounded_nesting(statement.span):
-            return replace(statement, value=self._visit(statement.value))
+        repaired = []
+        for statement in statements:
+            with bounded_nesting(statement.span):
+                repaired.append(replace(statement, value=self._visit(statement.value)))
+        return tuple(repaired)
 
     def _visit(self, expression: syntax.Expression) -> Any:
         if not isinstance(expression, syntax.Invocation):
             return expression
-        is_known = expression.name in self.library
-        return self._invocation(expression) if is_known else expression
-
-    def _invocation(self, invocation: syntax.Invocation) -> Any:
-        fragment = self.library[invocation.name]
-        parameters = {p.name: p for p in fragment.parameters}
-        dtype = invocation.dtype or fragment.generic or types.GENERIC
+        fragment = self.library.get(expression.name)
+        if fragment is None:
+            return expression
+        types_ = {p.name: p.type for p in fragment.parameters}
+        dtype = expression.dtype or fragment.generic or types.GENERIC
         arguments: list[syntax.Argument] = []
-        for position, argument in enumerate(invocation.arguments):
+        for position, argument in enumerate(expression.arguments):
             named = self._named(fragment, position, argument)
             if isinstance(named, syntax.Keyword):
-                value = self._value(parameters.get(named.name), named.value, dtype)
+                value = self._value(types_.get(named.name), named.value, dtype)
                 arguments.append(replace(named, value=value))
             else:
-                (parameter,) = fragment.parameters[position : position + 1] or (None,)
-                arguments.append(self._value(parameter, named, dtype))
-        return replace(invocation, arguments=tuple(arguments))
+                (type_,) = [*types_.values()][position : position + 1] or (None,)
+                arguments.append(self._value(type_, named, dtype))
+        return replace(expression, arguments=tuple(arguments))
 
-    def _value(
-        self,
-        parameter: syntax.Parameter | None,
-        value: syntax.Expression,
-        dtype: str,
-    ) -> Any:
-        """The value for a parameter, if there is one."""
+    def _value(self, type_: Type | None, value: syntax.Expression, dtype: str) -> Any:
+        """The value for a parameter of a type, if there is one."""
         value = self._visit(value)
-        if parameter is None:
+        if type_ is None:
             return value
-        return self._fitted(types.substitute(parameter.type, dtype), value)
+        return self._fitted(types.substitute(type_, dtype), value)
 
     def _named(
         self, fragment: syntax.Fragment, position: int, argument: syntax.Argument
@@ -114,14 +107,16 @@ class _Repair:
         self.problems.append(Problem(message, span))
 
 
-def repair_bias(emitter: Emitter, call: Call, span: Span) -> tuple[Call, list[Problem]]:
+def repair_bias(
+    emitter: Emitter, call: Call, span: Span, repairs: list[Problem]
+) -> Call:
     """A call with its bias of rank 1, if it has one, along the channels."""
     if call.definition.name not in BIASED:
-        return call, []
+        return call
     *others, bias = call.operands
     if not isinstance(bias, Tensor) or bias.rank != 1 or bias.shape == (1,):
-        return call, []
-    shape = shape_of(bias)
+        return call
     row = emitter("unsqueeze", bias, axes=[0], hint=f"{emitter.called(bias)}_row")
-    message = f"the bias of shape {list(shape)} is read as {[1, *shape]}"
-    return call._replace(operands=(*others, row)), [Problem(message, span)]
+    message = f"the bias of shape {list(bias.shape)} is read as {[1, *bias.shape]}"
+    repairs.append(Problem(message, span))
+    return call._replace(operands=(*others, row))

@@ -32,45 +32,31 @@ def counted(number: int, word: str) -> str:
     return f"{number} {word}{'s' if number != 1 else ''}"
 
 
-def _each(names: Sequence[str]) -> str:
-    return f", for {' and '.join(names)}" if names else ""
-
-
-def not_a_list(found: str, word: str, names: Sequence[str]) -> MisfitError:
-    """The refusal of what is no list of a gradient or a shape for each name."""
-    wanted = counted(len(names), word)
-    return MisfitError(f"{found}, and a list of {wanted} is wanted{_each(names)}")
-
-
-# ---- Gradients ----
+def not_as_wanted(what: str, wanted: str, names: Sequence[str]) -> MisfitError:
+    """The refusal of what is not a gradient or a shape for each name."""
+    each = f", for {' and '.join(names)}" if names else ""
+    return MisfitError(f"{what}, and {wanted} wanted{each}")
 
 
 def check_gradients(
     operation: Operation, returned: Any, is_known: Callable[[Tensor], bool]
 ) -> list[tuple[Tensor, Tensor | float]]:
     """The tensors among the operands of an operation, in arrays too, for which a rule
-    returns a gradient, with the gradient: a tensor or a number.
-
-    Raises:
-        InvalidGraphError: the rule returns something else, or a tensor that is not known.
+    returns a gradient, with the gradient: a known tensor or a number.
     """
     names = [p.name for p in operation.definition.operands]
     try:
-        _require_gradients(returned, names)
+        if not isinstance(returned, (list, tuple)):
+            wanted = f"a list of {counted(len(names), 'gradient')} is"
+            raise not_as_wanted(kind(returned), wanted, names)
+        if len(returned) != len(names):
+            wanted = f"{len(names)} {'is' if len(names) == 1 else 'are'}"
+            raise not_as_wanted(counted(len(returned), "gradient"), wanted, names)
         triples = zip(names, operation.operands, returned, strict=True)
         return [pair for triple in triples for pair in _gradients(*triple, is_known)]
     except MisfitError as error:
         message = f"the rule '{operation.name}_vjp' returns {error}"
         raise InvalidGraphError(message, operation.span) from None
-
-
-def _require_gradients(returned: Any, names: Sequence[str]) -> None:
-    if not isinstance(returned, (list, tuple)):
-        raise not_a_list(kind(returned), "gradient", names)
-    if len(returned) != len(names):
-        found = counted(len(returned), "gradient")
-        verb = "is" if len(names) == 1 else "are"
-        raise MisfitError(f"{found}, and {len(names)} {verb} wanted{_each(names)}")
 
 
 def _gradients(
@@ -79,23 +65,18 @@ def _gradients(
     if returned is None:
         return
     if isinstance(operand, tuple):
-        items = _items(name, operand, returned)
-        for i, pair in enumerate(zip(operand, items, strict=True)):
+        whole = f"the {counted(len(operand), 'tensor')} of {name}"
+        if not isinstance(returned, (list, tuple)):
+            message = f"{kind(returned)} for {whole}: a list of gradients is wanted"
+            raise MisfitError(message)
+        if len(returned) != len(operand):
+            raise MisfitError(f"{counted(len(returned), 'gradient')} for {whole}")
+        for i, pair in enumerate(zip(operand, returned, strict=True)):
             yield from _gradients(f"{name}[{i}]", *pair, is_known)
         return
     gradient = _gradient(name, returned, is_known)
     if isinstance(operand, Tensor):
         yield operand, gradient
-
-
-def _items(name: str, operand: tuple[Operand, ...], returned: Any) -> Sequence[Any]:
-    whole = f"the {counted(len(operand), 'tensor')} of {name}"
-    if not isinstance(returned, (list, tuple)):
-        message = f"{kind(returned)} for {whole}: a list of gradients is wanted"
-        raise MisfitError(message)
-    if len(returned) != len(operand):
-        raise MisfitError(f"{counted(len(returned), 'gradient')} for {whole}")
-    return returned
 
 
 def _gradient(

@@ -10,7 +10,7 @@ from nnef_grad.base.errors import InvalidGraphError, brief
 from nnef_grad.base.memo import Memo
 from nnef_grad.base.source import Span
 from nnef_grad.emit.arguments import Call
-from nnef_grad.emit.rule_results import MisfitError, not_a_list
+from nnef_grad.emit.rule_results import MisfitError, not_as_wanted
 from nnef_grad.graph.extents import Extent, OpenExtentError
 from nnef_grad.graph.ir import Operand, Tensor
 from nnef_grad.language.syntax import Fragment
@@ -26,9 +26,7 @@ _standard: Memo[object, tuple[Any, ...]] = Memo(_MOST)
 
 
 class ShapeInference:
-    """The shape functions of an opset. A graph has many operations of the same shapes:
-    they are inferred once.
-    """
+    """The shape functions of an opset: equal shapes are inferred once."""
 
     def __init__(self, opset: OpSet) -> None:
         self._opset = opset
@@ -36,27 +34,18 @@ class ShapeInference:
 
     def infer(self, call: Call, settings: str, span: Span | None) -> tuple[Any, ...]:
         """The shape of each result of an operation; a tuple of shapes for a result that
-        is an array of tensors.
-
-        Args:
-            call: the operation.
-            settings: its `settings_key`.
-            span: its place.
-
-        Raises:
-            InvalidGraphError: the arguments do not fit each other, a result is too large,
-                or nothing says what its shape is.
+        is an array of tensors. `settings` is the `settings_key` of the operation.
         """
-        shapes = tuple(map(_shapes, call.operands))
+        operands = tuple(map(_shapes, call.operands))
         if call.definition.name in UNIQUE:
             # Each variable has a label of its own.
-            return _infer(self._opset, call, shapes, span)
-        key = call.definition.name, shapes, settings
-        found = self._inferred.get(key)
-        if found is None:
-            found = _infer(self._opset, call, shapes, span)
-            self._inferred.keep(key, found)
-        return found
+            return _infer(self._opset, call, operands, span)
+        key = call.definition.name, operands, settings
+        shapes = self._inferred.get(key)
+        if shapes is None:
+            shapes = _infer(self._opset, call, operands, span)
+            self._inferred.keep(key, shapes)
+        return shapes
 
 
 def _infer(
@@ -88,38 +77,31 @@ def _shapes(operand: Operand) -> Any:
     return tuple(map(_shapes, operand)) if isinstance(operand, tuple) else ()
 
 
-# ---- What a shape function returns ----
-
-
 def _checked(fragment: Fragment, returned: Any) -> tuple[Any, ...]:
     names = [result.name for result in fragment.results]
     if len(names) == 1:
         returned = [returned]
     elif not isinstance(returned, (list, tuple)) or len(returned) != len(names):
-        raise not_a_list(repr(returned), "shape", names)
+        wanted = f"a list of {len(names)} shapes is"
+        raise not_as_wanted(repr(returned), wanted, names)
     pairs = zip(fragment.results, returned, strict=True)
     return tuple([_shape(result.name, result.type, shape) for result, shape in pairs])
 
 
 def _shape(name: str, type_: Type, returned: Any) -> Any:
     """A shape, or a tuple of them; an extent may be one of numpy's integers."""
-    is_array = isinstance(type_, ArrayType)
     if not isinstance(returned, (list, tuple)):
-        wanted = "a list of shapes" if is_array else "a shape"
+        wanted = "a list of shapes" if isinstance(type_, ArrayType) else "a shape"
         raise MisfitError(f"{returned!r} for {name}: {wanted} is wanted")
     if isinstance(type_, ArrayType):
         return tuple([_shape(name, type_.item, item) for item in returned])
     if len(returned) > MAX_RANK:
         message = f"a tensor of rank {len(returned)} is not supported"
         raise ShapeError(f"{message}: the rank is at most {MAX_RANK}")
-    # True is no extent.
-    is_shape = bool not in map(type, returned)
     try:
-        shape = tuple(map(_extent, returned)) if is_shape else None
+        shape = tuple(map(_extent, returned))
     except TypeError:
-        shape = None
-    if shape is None:
-        raise MisfitError(f"{returned!r} for {name}: a shape is wanted")
+        raise MisfitError(f"{returned!r} for {name}: a shape is wanted") from None
     numbers = [extent for extent in shape if type(extent) is int]
     if numbers and min(numbers) < 0:
         raise MisfitError(f"{returned!r} for {name}: an extent is not negative")
@@ -130,4 +112,6 @@ def _shape(name: str, type_: Type, returned: Any) -> Any:
 
 
 def _extent(returned: Any) -> Any:
+    if type(returned) is bool:
+        raise TypeError
     return returned if type(returned) is Extent else index(returned)

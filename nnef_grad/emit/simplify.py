@@ -7,7 +7,7 @@ that turn out not to pay are taken back when the graph is whole: see `restore`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -33,32 +33,23 @@ from nnef_grad.ops.traits import RESHAPING
 
 
 class Rewrite(NamedTuple):
-    """A rewrite, and what it looks for: one of the operands is a literal, or was made by
-    an operation of one of these names.
-    """
+    """A rewrite, and what makes the operands that it looks for, by name."""
 
     wanted: frozenset[str]
     apply: Callable[..., Any]
 
 
 def wants(*wanted: str) -> Callable[[Callable[..., Any]], Rewrite]:
-    """Makes a rewrite of a function of the emitter, the operands, and the attributes by
-    keyword.
-    """
+    """Makes a rewrite of a function of the emitter, the operands and the attributes."""
     return partial(Rewrite, frozenset(wanted))
 
 
 def simplify(emit: Emitter, call: Call) -> Operand | None:
-    """An operand that equals the result of an operation, or None if the operation is
-    needed.
-    """
+    """An operand that equals the result of an operation; None if it is needed."""
     name = call.definition.name
     key = name if call.dtype is None else f"{name}<{call.dtype}>"
     wanted = WANTED.get(key)
-    if wanted is None:
-        return None
-    makers = emit.makers(call.operands)
-    if wanted.isdisjoint(makers):
+    if wanted is None or wanted.isdisjoint(makers := emit.makers(call.operands)):
         return None
     for rewrite in REWRITES[key]:
         if not rewrite.wanted.isdisjoint(makers):
@@ -71,28 +62,21 @@ def simplify(emit: Emitter, call: Call) -> Operand | None:
 def restore(graph: Graph, simplified: Mapping[Tensor, Call]) -> Graph:
     """The graph without the rewrites that did not pay: what an operation is a simpler
     form of takes its place where all that this needs is there anyway, and an operand of
-    the operation has no other use.
-
-    Args:
-        graph: a graph without operations whose results are not used.
-        simplified: what tensors are a simpler form of.
+    the operation has no other use. All results in the graph are used.
     """
-    made = [op.outputs[0] for op in graph.operations] if simplified else []
-    if simplified.keys().isdisjoint(made):
+    if not any(op.outputs[0] in simplified for op in graph.operations):
         return graph
-    uses, known = count_uses(graph), set[Tensor]()
+    uses, earlier = count_uses(graph), set[Tensor]()
     operations: list[Operation] = []
-    is_restored = False
     for op in graph.operations:
         call = simplified.get(op.outputs[0])
         wanted = () if call is None else tensors(call.operands)
         is_own = any(uses[t] == 1 and t not in wanted for t in op.inputs)
-        if call is not None and is_own and known.issuperset(wanted):
+        if call is not None and is_own and earlier.issuperset(wanted):
             op = replace(op, **call._asdict())
-            is_restored = True
         operations.append(op)
-        known.update(op.outputs)
-    if not is_restored:
+        earlier.update(op.outputs)
+    if tuple(operations) == graph.operations:
         return graph
     return prune(replace(graph, operations=tuple(operations)))
 
@@ -102,15 +86,11 @@ def without_detours(
 ) -> Graph:
     """The graph with tensors in the places of what several transpositions, or several
     changes of shape, make the same of them again: in a document of a dialect, filters go
-    such a way.
-
-    Args:
-        graph: a graph.
-        kept: tensors that stay, as what makes them does.
-        joins: whether there is one in the place of two in a row that lead elsewhere.
+    such a way. The kept tensors stay, as what makes them does; `joins` says whether there
+    is one operation in the place of two in a row that lead elsewhere.
     """
     stays = kept | {*graph.outputs}
-    given = stays | {*graph.inputs, *graph.variables}
+    fixed = stays | {*graph.inputs, *graph.variables}
     made_by, places = dict[Tensor, Operation](), dict[Tensor, Tensor]()
     operations = []
     for operation in graph.operations:
@@ -122,36 +102,34 @@ def without_detours(
             made_by[result], (x,) = joined, joined.inputs
             old, new = (x, result) if result in stays else (result, x)
             is_gone = joined is not operation and _changes_nothing(joined)
-            if is_gone and not (old in given or old in places):
+            if is_gone and not (old in fixed or old in places):
                 places[old] = new
                 continue
             operation = joined if joins else operation
         operations.append(operation)
-    found = tuple([substitute(op, places) for op in operations])
-    if found == graph.operations:
+    placed = tuple([substitute(op, places) for op in operations])
+    if placed == graph.operations:
         return graph
-    return without_needless(replace(graph, operations=found), graph)
+    return without_needless(replace(graph, operations=placed), graph)
 
 
 _ARRANGING = RESHAPING | {"transpose"}
 
 
-def _joined(operation: Operation, made: Operation | None) -> Operation:
-    """One operation in place of an operation and the one that made its operand; the
-    operation itself where these are not two of a kind.
-    """
-    if made is None or (operation.name == "transpose") != (made.name == "transpose"):
+def _joined(operation: Operation, maker: Operation | None) -> Operation:
+    """One operation in place of two of a kind in a row; otherwise the last itself."""
+    if maker is None or (operation.name == "transpose") != (maker.name == "transpose"):
         return operation
-    changed = partial(replace, operation, operands=made.operands)
+    changed = partial(replace, operation, operands=maker.operands)
     if operation.name == "transpose":
-        order = _order(made)
+        order = _order(maker)
         axes = tuple([order[axis] for axis in _order(operation)])
         return changed(attributes={"axes": axes})
-    shape = operation.outputs[0].shape
-    whole = {"shape": shape, "axis_start": 0, "axis_count": -1}
-    definition = standard()["reshape"]
+    whole = {"shape": operation.outputs[0].shape, "axis_start": 0, "axis_count": -1}
     # Not every runtime makes a tensor without axes by a reshape.
-    return changed(definition=definition, attributes=whole) if shape else operation
+    is_whole = operation.outputs[0].rank > 0
+    reshape = standard()["reshape"]
+    return changed(definition=reshape, attributes=whole) if is_whole else operation
 
 
 def _changes_nothing(operation: Operation) -> bool:
@@ -228,37 +206,30 @@ def compare_directly(emit: Emitter, x: Operand, y: Operand) -> Any:
 def choose(
     emit: Emitter, condition: Operand, true_value: Operand, false_value: Operand
 ) -> Any:
-    """A condition that is a literal; or the comparison of a constant, where the choice
-    has the shape of the result.
-    """
+    """A condition that is a literal, or the comparison of a constant."""
     if isinstance(condition, bool):
         return true_value if condition else false_value
-    known = _compared(emit, condition)
-    choice, other = (true_value, false_value) if known else (false_value, true_value)
-    shapes = shape_of(condition), shape_of(other)
-    has_shape = all(fits_into(shape, shape_of(choice)) for shape in shapes)
-    return choice if known is not None and has_shape else None
-
-
-def _compared(emit: Emitter, condition: Operand) -> bool | None:
-    """Whether two numbers are equal, where both are known. Nothing else is computed from
-    the value of a constant: the result may yet be differentiated with respect to it.
-    """
+    # Nothing else is computed from the value of a constant: the result may yet be
+    # differentiated with respect to it.
     equality = emit.made_by(condition, "eq")
     if equality is None:
         return None
     left, right = (_number(emit, operand) for operand in equality.operands)
-    return None if left is None or right is None else left == right
+    is_true = left == right
+    choice, other = (true_value, false_value) if is_true else (false_value, true_value)
+    shapes = shape_of(condition), shape_of(other)
+    has_shape = all(fits_into(shape, shape_of(choice)) for shape in shapes)
+    return None if left is None or right is None or not has_shape else choice
 
 
 def _number(emit: Emitter, operand: Operand) -> float | None:
     """The number that a literal is, or that a constant is full of."""
     if isinstance(operand, float):
         return operand
-    made = emit.producer(operand)
-    if made is None or made.name != "constant":
+    maker = emit.producer(operand)
+    if maker is None or maker.name != "constant":
         return None
-    value, *others = set(made.attributes["value"])
+    value, *others = set(maker.attributes["value"])
     return None if others else value
 
 
@@ -316,10 +287,10 @@ def sum_what_is_padded(
     emit: Emitter, x: Operand, *, axes: Shape, normalize: bool
 ) -> Any:
     """Zeros along the axes of a sum add nothing to it."""
-    made = emit.made_by(x, "pad")
-    if made is None or normalize or not _adds_zeros(made, axes):
+    padding = emit.made_by(x, "pad")
+    if padding is None or normalize or not _adds_zeros(padding, axes):
         return None
-    source = made.operands[0]
+    source = padding.operands[0]
     several = [axis for axis in axes if shape_of(source)[axis] != 1]
     return emit("sum_reduce", source, axes=several, hint="sum") if several else source
 
@@ -341,11 +312,11 @@ FACTORS = frozenset({"neg", "mul", "div"})
 
 @wants(*FACTORS)
 def reduce_first(emit: Emitter, x: Operand, *, axes: Shape, normalize: bool) -> Any:
-    """A factor that is the same along the axes of a sum is applied after the sum,
-    where the tensor is smaller.
-    """
+    """A factor that is the same along the axes of a sum is applied after the sum."""
     total = partial(emit, "sum_reduce", hint="sum", axes=axes, normalize=normalize)
-    return _factor_last(emit, x, total, partial(_constant_along, axes=axes))
+    return _factor_last(
+        emit, x, total, lambda s: all(a >= len(s) or s[a] == 1 for a in axes)
+    )
 
 
 @wants(*FACTORS)
@@ -354,39 +325,29 @@ def squeeze_first(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
     is applied to may be wanted without them elsewhere, too.
     """
     squeezed = partial(emit, "squeeze", hint="sum", axes=axes)
-    return _factor_last(emit, x, squeezed, partial(_ends_before, axes=axes))
+    return _factor_last(emit, x, squeezed, lambda s: all(a >= len(s) for a in axes))
 
 
 def _factor_last(
     emit: Emitter,
     x: Operand,
     linear: Callable[[Operand], Tensor],
-    is_factor: Callable[[Operand], bool],
+    is_factor: Callable[[Shape], bool],
 ) -> Any:
-    """A linear operation on what a factor is applied to, then the factor. Factors further
-    away stay: each of a chain of products would pull out all those before it.
+    """A linear operation on what a factor is applied to, then the factor, whose shape says
+    that it is one. Factors further away stay: each of a chain of products would pull out
+    all those before it.
     """
-    made = emit.made_by(x, *FACTORS)
-    if made is None:
+    product = emit.made_by(x, *FACTORS)
+    if product is None:
         return None
-    if made.name == "neg":
-        return emit("neg", linear(made.operands[0]))
-    left, right = made.operands
-    if made.name == "mul" and is_factor(left):
+    if product.name == "neg":
+        return emit("neg", linear(product.operands[0]))
+    left, right = product.operands
+    if product.name == "mul" and is_factor(shape_of(left)):
         left, right = right, left
-    is_whole = shape_of(left) == shape_of(x)
-    return (
-        emit(made.name, linear(left), right) if is_whole and is_factor(right) else None
-    )
-
-
-def _constant_along(operand: Operand, axes: Shape) -> bool:
-    shape = shape_of(operand)
-    return all(axis >= len(shape) or shape[axis] == 1 for axis in axes)
-
-
-def _ends_before(operand: Operand, axes: Shape) -> bool:
-    return all(axis >= len(shape_of(operand)) for axis in axes)
+    is_last = shape_of(left) == shape_of(x) and is_factor(shape_of(right))
+    return emit(product.name, linear(left), right) if is_last else None
 
 
 # ---- Broadcasting ----
@@ -406,7 +367,9 @@ def broadcast_instead(name: str) -> Rewrite:
             if tile is None or not _repeats_singletons(tile):
                 continue
             source, others = tile.operands[0], [*map(shape_of, (*before, *after))]
-            if _broadcast_equally(shape_of(source), shape_of(operand), others):
+            if broadcast(shape_of(source), *others) == broadcast(
+                shape_of(operand), *others
+            ):
                 return emit(name, *before, source, *after)
             if all(fits_into(shape, shape_of(source)) for shape in others):
                 single = emit(name, *before, source, *after, hint="single")
@@ -414,11 +377,6 @@ def broadcast_instead(name: str) -> Rewrite:
         return None
 
     return rewrite
-
-
-def _broadcast_equally(x: Shape, y: Shape, others: Iterable[Shape]) -> bool:
-    """Whether two shapes are broadcast to the same one together with others."""
-    return broadcast(x, *others) == broadcast(y, *others)
 
 
 def _repeats_singletons(tile: Operation) -> bool:

@@ -14,7 +14,6 @@ from nnef_grad.ops import (  # noqa: F401 (they are imported to be entered)
     normalize,
     parts,
     pool,
-    quantize,
     reduce,
     repeat,
     roi,

@@ -46,9 +46,6 @@ def _padded(emit: Emit, op: Operation) -> Tensor:
     return emit("pad", x, padding=padding, border=border, hint="padded")
 
 
-# ---- Basic operations ----
-
-
 @decomposition("conv", "box", "avg_pool", "max_pool", "sample", when=_repeats)
 def basic_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
     """The operation on the padded input."""
@@ -64,14 +61,9 @@ def max_pool_with_index_decomposition(emit: Emit, op: Operation) -> list[Tensor]
 
 
 def _inside(op: Operation) -> dict[str, Any]:
-    """The attributes of an operation on what was padded. Negative padding stays: it
-    crops.
-    """
+    """The attributes on what was padded; negative padding stays, as it crops."""
     cropped = [(min(p, 0), min(q, 0)) for p, q in windows_of(op).padding]
     return {**op.attributes, "border": "constant", "padding": cropped}
-
-
-# ---- Reverse operations ----
 
 
 @decomposition("deconv", "debox", when=_repeats)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.elementwise import fits_into
@@ -20,7 +20,6 @@ from nnef_grad.ops.registry import Emit, ShapeError, require, shape, vjp
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import (
     BORDERS,
-    Sliding,
     Windows,
     basic_outside,
     check_choice,
@@ -34,20 +33,12 @@ from nnef_grad.ops.windows import (
     windows_of,
 )
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 # ---- Shapes ----
 
 
 @shape("conv")
 def conv_shape(
-    input: Shape,
-    filter: Shape,
-    bias: Shape,
-    border: str,
-    groups: int,
-    **sliding: Unpack[Sliding],
+    input: Shape, filter: Shape, bias: Shape, border: str, groups: int, **sliding: Any
 ) -> Shape:
     """[B, C, X...] and [c, C / groups, f...] give [B, c, x...]."""
     _check_filter(input, filter, border, groups)
@@ -57,8 +48,7 @@ def conv_shape(
         f" and the input has {input[1]} channels in all"
     )
     require(filter[1] * groups == input[1], message)
-    _check_divides(groups, filter)
-    _check_bias(bias, filter[0], len(input))
+    _check_channels(groups, filter, bias, filter[0])
     windows = downscaling(input[2:], filter[2:], **sliding)
     check_reach(border, windows.up, basic_outside(windows))
     return (input[0], filter[0], *windows.down)
@@ -72,26 +62,27 @@ def deconv_shape(
     border: str,
     output_shape: Shape,
     groups: int,
-    **sliding: Unpack[Sliding],
+    **sliding: Any,
 ) -> Shape:
     """[B, c, x...] and [c, C / groups, f...] give [B, C, X...]."""
     _check_filter(input, filter, border, groups)
     message = f"there are {filter[0]} filters, and the input has {input[1]} channels"
     require(filter[0] == input[1], message)
-    _check_output_shape(input, output_shape)
+    message = f"'output_shape' must have {len(input)} items, or none at all, but is {list(output_shape)}"
+    require(len(output_shape) in (0, len(input)), message)
+    check_positive("output_shape", output_shape)
     message = (
         f"with 'groups' = 0 the filter must have 1 channel, and it has {filter[1]}"
     )
     require(groups > 0 or filter[1] == 1, message)
     groups = group_count(input, groups, output_shape)
-    _check_divides(groups, filter)
     channels = filter[1] * groups
+    _check_channels(groups, filter, bias, channels)
     message = (
         f"'output_shape' must begin with {[input[0], channels]}, batch and channels,"
         f" but is {list(output_shape)}"
     )
     require(output_shape[:2] in ((), (input[0], channels)), message)
-    _check_bias(bias, channels, len(input))
     extents = output_shape[2:]
     windows = upscaling(input[2:], filter[2:], output_shape=extents, **sliding)
     check_reach(border, windows.down, reverse_outside(windows))
@@ -100,38 +91,24 @@ def deconv_shape(
 
 @shape("separable_conv")
 def separable_conv_shape(
-    input: Shape,
-    plane_filter: Shape,
-    point_filter: Shape,
-    bias: Shape,
-    border: str,
-    groups: int,
-    **sliding: Unpack[Sliding],
+    input: Shape, planes: Shape, points: Shape, bias: Shape, groups: int, **plane: Any
 ) -> Shape:
     """The shape after the two steps of its body."""
     with _naming("plane_filter"):
-        planes = conv_shape(input, plane_filter, (), border, 0, **sliding)
+        inner = conv_shape(input, planes, (), groups=0, **plane)
     with _naming("point_filter"):
-        return conv_shape(planes, point_filter, bias, "constant", groups)
+        return conv_shape(inner, points, bias, "constant", groups)
 
 
 @shape("separable_deconv")
 def separable_deconv_shape(
-    input: Shape,
-    plane_filter: Shape,
-    point_filter: Shape,
-    bias: Shape,
-    border: str,
-    output_shape: Shape,
-    groups: int,
-    **sliding: Unpack[Sliding],
+    input: Shape, planes: Shape, points: Shape, bias: Shape, groups: int, **plane: Any
 ) -> Shape:
     """The shape after the two steps of its body."""
     with _naming("point_filter"):
-        points = deconv_shape(input, point_filter, (), "constant", (), groups)
-    others = border, output_shape, 0
+        inner = deconv_shape(input, points, (), "constant", (), groups)
     with _naming("plane_filter"):
-        return deconv_shape(points, plane_filter, bias, *others, **sliding)
+        return deconv_shape(inner, planes, bias, groups=0, **plane)
 
 
 @contextmanager
@@ -162,19 +139,11 @@ def _check_filter(input: Shape, filter: Shape, border: str, groups: int) -> None
     require(groups >= 0, f"'groups' must not be negative, but is {groups}")
 
 
-def _check_divides(groups: int, filter: Shape) -> None:
+def _check_channels(groups: int, filter: Shape, bias: Shape, channels: int) -> None:
+    """The filters are divided into groups, and the bias is one of the channels written."""
     message = f"'groups' must divide the number of filters, and they are {groups} and {filter[0]}"
     require(filter[0] % groups == 0, message)
-
-
-def _check_output_shape(input: Shape, output_shape: Shape) -> None:
-    message = f"'output_shape' must have {len(input)} items, or none at all, but is {list(output_shape)}"
-    require(len(output_shape) in (0, len(input)), message)
-    check_positive("output_shape", output_shape)
-
-
-def _check_bias(bias: Shape, channels: int, rank: int) -> None:
-    if not fits_into(bias, (1, channels, *(1,) * (rank - 2))):
+    if not fits_into(bias, (1, channels, *(1,) * (len(filter) - 2))):
         message = (
             f"the bias must have the shape [1, {channels}], or be a single element,"
             f" but has the shape {list(bias)}"
@@ -221,25 +190,19 @@ class Sides(NamedTuple):
     groups: int
     names: tuple[str, str]
 
-    @property
-    def are_pointwise(self) -> bool:
-        """Whether the filter has one element, at which it takes every stride-th."""
-        windows = self.windows
-        return prod(windows.size) == 1 and not any(map(any, windows.padding))
-
-    @property
-    def are_whole(self) -> bool:
-        """Whether the filter is as large as the up-scaled side, and is at one place."""
-        windows = self.windows
-        is_padded = any(map(any, windows.padding))
-        return windows.size == windows.up and prod(windows.down) == 1 and not is_padded
-
 
 def filter_gradient(emit: Emit, sides: Sides) -> Tensor:
     """[c, C / groups, f...], in its most readable form."""
-    if sides.are_whole and sides.groups == 1:
+    windows = sides.windows
+    if any(map(any, windows.padding)):
+        return _correlation(emit, sides)
+    # The filter is as large as the up-scaled side, and is at one place.
+    is_whole = windows.size == windows.up and prod(windows.down) == 1
+    if is_whole and sides.groups == 1:
         return _layer_product(emit, sides)
-    return (_pixel_product if sides.are_pointwise else _correlation)(emit, sides)
+    # A filter of one element takes every stride-th.
+    is_point = prod(windows.size) == 1
+    return (_pixel_product if is_point else _correlation)(emit, sides)
 
 
 def _layer_product(emit: Emit, sides: Sides) -> Tensor:
@@ -263,7 +226,9 @@ def _pixel_product(emit: Emit, sides: Sides) -> Tensor:
     up, down, windows, groups, names = sides
     batch, pixels = down.shape[0], prod(windows.down)
     if windows.down != windows.up:
-        up = _every_stride_th(emit, up, windows)
+        axes, begin = list(range(2, up.rank)), [0] * (up.rank - 2)
+        end, step = [axis.end for axis in windows.axes], windows.stride
+        up = emit("slice", up, axes=axes, begin=begin, end=end, stride=step, hint="met")
     outer = tuple(extent for extent in (batch, groups) if extent != 1)
     rows = [
         reshaped(emit, side, (*outer, side.shape[1] // groups, pixels), f"{name}_rows")
@@ -274,14 +239,6 @@ def _pixel_product(emit: Emit, sides: Sides) -> Tensor:
         product = emit("sum_reduce", product, axes=[0], hint="filter_grad_matrix")
     shape = (down.shape[1], up.shape[1] // groups, *windows.size)
     return reshaped(emit, product, shape)
-
-
-def _every_stride_th(emit: Emit, x: Tensor, windows: Windows) -> Tensor:
-    pairs = zip(windows.down, windows.stride, strict=True)
-    ends = [(count - 1) * step + 1 for count, step in pairs]
-    axes, begin = list(range(2, x.rank)), [0] * len(ends)
-    stride = windows.stride
-    return emit("slice", x, axes=axes, begin=begin, end=ends, stride=stride, hint="met")
 
 
 def _correlation(emit: Emit, sides: Sides) -> Tensor:
@@ -298,9 +255,7 @@ def _correlation(emit: Emit, sides: Sides) -> Tensor:
 
 
 def _by_channel(emit: Emit, x: Tensor, groups: int, side: str) -> Tensor:
-    """[B, C, X...] to [C / groups, groups * B, X...]: the channels of a group become
-    the batch, its batch the channels.
-    """
+    """To [C / groups, groups * B, X...]: a group's channels become the batch."""
     hint = f"{side}_by_channel"
     if groups == 1:
         return _exchanged(emit, x, hint)

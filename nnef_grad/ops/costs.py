@@ -22,7 +22,7 @@ from math import prod
 
 from nnef_grad.graph.ir import LOOP, Operation, Tensor, shape_of
 from nnef_grad.graph.loops import loop_of, steps_of
-from nnef_grad.ops.traits import RESHAPING, SOURCES
+from nnef_grad.ops.traits import BIASED, RESHAPING, SOURCES
 from nnef_grad.ops.windows import is_reverse, windows_of
 
 # The bytes of an element by its type. Scalars are stored in single precision.
@@ -33,20 +33,22 @@ Count = Callable[[Operation], int]
 
 def multiply_adds(operation: Operation) -> int:
     """How many multiply-adds an operation takes."""
-    return MULTIPLY_ADDS.get(operation.name, _nothing)(operation)
-
-
-# They are there already, or the same memory as another tensor.
-_UNMOVED = SOURCES | RESHAPING
+    count = MULTIPLY_ADDS.get(operation.name)
+    return 0 if count is None else count(operation)
 
 
 def bytes_moved(operation: Operation) -> int:
     """How many bytes an operation reads and writes. What the graph is fed with and
     constants are there already, and a tensor in another shape is the same memory.
     """
-    if operation.name in _UNMOVED:
+    if operation.name in SOURCES or operation.name in RESHAPING:
         return 0
-    return READ.get(operation.name, _operands)(operation) + _results(operation)
+    written = sum(map(byte_size, operation.outputs))
+    if operation.name in READ:
+        # Of the operand, only what becomes an element of the result.
+        return sum(map(byte_size, operation.inputs[1:])) + 2 * written
+    # One that is used twice is read once.
+    return sum(map(byte_size, set(operation.inputs))) + written
 
 
 def byte_size(tensor: Tensor) -> int:
@@ -54,11 +56,15 @@ def byte_size(tensor: Tensor) -> int:
     return ITEM_BYTES[tensor.dtype] * prod(tensor.shape)
 
 
+# The operations that read a part of their first operand.
+READ = frozenset({"slice", "gather", "sample", "nearest_downsample"})
+
+
 # ---- Multiply-adds ----
 
 
-def _nothing(op: Operation) -> int:
-    return 0
+def _elements(op: Operation) -> int:
+    return prod(op.outputs[0].shape)
 
 
 def _filtered(op: Operation) -> int:
@@ -92,26 +98,10 @@ def _summed(op: Operation) -> int:
     return prod(shape_of(op.operands[0]))
 
 
-def _interpolated(op: Operation) -> int:
-    """For each element the two next to it along each axis that grows."""
-    return _elements(op) * prod(2 for factor in op.attributes["factor"] if factor > 1)
-
-
-def _regions(op: Operation) -> int:
-    """Regions are data: each may be the whole of the feature maps."""
-    features, rois, _ = op.inputs
-    return rois.shape[0] * prod(features.shape[1:])
-
-
 def _sampled_regions(op: Operation) -> int:
     """For each sample the two elements next to it along each spatial axis."""
     samples = _elements(op) * prod(op.attributes.get("sampling_rate", ()))
     return samples * prod(2 for _ in op.attributes["output_size"])
-
-
-def _averaged_regions(op: Operation) -> int:
-    """The samples, and the sum of those of a cell."""
-    return _sampled_regions(op) + _elements(op) * prod(op.attributes["sampling_rate"])
 
 
 def _steps(op: Operation) -> int:
@@ -119,58 +109,32 @@ def _steps(op: Operation) -> int:
     return steps_of(op) * sum(map(multiply_adds, loop_of(op).body.operations))
 
 
-def _twice(count: Count, op: Operation) -> int:
-    return 2 * count(op)
-
-
 MULTIPLY_ADDS: dict[str, Count] = {
     LOOP: _steps,
-    **dict.fromkeys(
-        ("conv", "deconv", "separable_conv", "separable_deconv"), _filtered
-    ),
+    **dict.fromkeys(BIASED - {"linear"}, _filtered),
     **dict.fromkeys(("matmul", "linear"), _multiplied),
     **dict.fromkeys(("box", "debox", "avg_pool", "rms_pool"), _summed_windows),
     **dict.fromkeys(("sum_reduce", "mean_reduce", "area_downsample"), _summed),
     # Elements that meet are added.
     "desample": _summed,
-    "moments": partial(_twice, _summed),
+    "moments": lambda op: 2 * _summed(op),
     **dict.fromkeys(("softmax", "l1_normalization", "l2_normalization"), _summed),
     "local_response_normalization": _summed_around,
     "local_mean_normalization": _summed_around,
     "local_variance_normalization": _summed_around,
-    "local_contrast_normalization": partial(_twice, _summed_around),
-    "multilinear_upsample": _interpolated,
-    "avg_roi_pool": _regions,
+    "local_contrast_normalization": lambda op: 2 * _summed_around(op),
+    # For each element the two next to it along each axis that grows.
+    "multilinear_upsample": lambda op: (
+        _elements(op) * prod(2 for factor in op.attributes["factor"] if factor > 1)
+    ),
+    # Regions are data: each may be the whole of the feature maps.
+    "avg_roi_pool": lambda op: op.inputs[1].shape[0] * prod(op.inputs[0].shape[1:]),
     **dict.fromkeys(("roi_resample", "max_roi_align"), _sampled_regions),
-    "avg_roi_align": _averaged_regions,
+    # The samples, and the sum of those of a cell.
+    "avg_roi_align": lambda op: (
+        _sampled_regions(op) + _elements(op) * prod(op.attributes["sampling_rate"])
+    ),
 }
-
-
-# ---- Memory ----
-
-
-def _operands(op: Operation) -> int:
-    """One that is used twice is read once."""
-    return sum(map(byte_size, set(op.inputs)))
-
-
-def _results(op: Operation) -> int:
-    return sum(map(byte_size, op.outputs))
-
-
-def _indices_and_results(op: Operation) -> int:
-    """Of the operand, only what becomes an element of the result."""
-    return sum(map(byte_size, op.inputs[1:])) + _results(op)
-
-
-# The operations that read a part of their first operand.
-READ: dict[str, Count] = dict.fromkeys(
-    ("slice", "gather", "sample", "nearest_downsample"), _indices_and_results
-)
-
-
-def _elements(op: Operation) -> int:
-    return prod(op.outputs[0].shape)
 
 
 # ---- For people ----

@@ -14,11 +14,7 @@ from nnef_grad.ops.traits import BROADCASTING, UNARY
 
 
 def broadcast(*shapes: Shape) -> Shape:
-    """The shape that the given ones are broadcast to together.
-
-    Raises:
-        ShapeError: two extents of a dimension differ, and neither is 1.
-    """
+    """The shape that shapes are broadcast to together; `ShapeError` if there is none."""
     if len(set(shapes)) == 1:
         return shapes[0]
     rank = max(map(len, shapes))
@@ -35,11 +31,7 @@ def _listed(shapes: tuple[Shape, ...]) -> str:
 
 
 def check_fits(whole: str, shape: Shape, operands: Mapping[str, Shape]) -> None:
-    """Further operands are broadcast to one, which has the shape of the result.
-
-    Raises:
-        ShapeError: one of them cannot be.
-    """
+    """Raises `ShapeError` where an operand cannot be broadcast to a whole one."""
     for name, operand in operands.items():
         message = (
             f"'{name}' of shape {list(operand)} cannot be broadcast"

@@ -15,8 +15,6 @@ from nnef_grad.ops.shape import with_extent
 
 Parts = Sequence["Tensor | None"]
 
-# ---- Along an axis that there is ----
-
 
 @shape("concat")
 def concat_shape(values: tuple[Shape, ...], axis: int) -> Shape:
@@ -69,9 +67,6 @@ def split_vjp(emit: Emit, op: Operation, dvalues: Parts) -> list[Tensor | None]:
     return [_joined(emit, op, dvalues, extents)]
 
 
-# ---- Along a new axis ----
-
-
 @shape("stack")
 def stack_shape(values: tuple[Shape, ...], axis: int) -> Shape:
     """A new axis, with an extent for each of the equal shapes."""
@@ -115,26 +110,21 @@ def unstack_vjp(emit: Emit, op: Operation, dvalues: Parts) -> list[Tensor | None
     return [_joined(emit, op, layers, [1] * len(layers))]
 
 
-# ---- Steps ----
-
-
 def _joined(
     emit: Emit, op: Operation, parts: Parts, extents: Sequence[int]
 ) -> Tensor | None:
-    """Joins parts with these extents to the shape of the operand, with zeros for those
-    that are None: nothing depends on them.
-    """
+    """Parts with these extents, joined; zeros for those that nothing depends on."""
     axis, shape = op.attributes["axis"], op.inputs[0].shape
-    given = [(index, part) for index, part in enumerate(parts) if part is not None]
-    if len(given) == 1:
-        ((index, part),) = given
+    present = [(index, part) for index, part in enumerate(parts) if part is not None]
+    if len(present) == 1:
+        ((index, part),) = present
         return place(emit, part, {axis: sum(extents[:index])}, shape)
     pairs = zip(parts, extents, strict=True)
     values: list[Tensor] = []
-    for is_given, run in groupby(pairs, key=lambda pair: pair[0] is not None):
-        found, sizes = zip(*run, strict=True)
-        if is_given:
-            values += found
+    for is_present, run in groupby(pairs, key=lambda pair: pair[0] is not None):
+        tensors, sizes = zip(*run, strict=True)
+        if is_present:
+            values += tensors
         else:
             missing = with_extent(shape, axis, sum(sizes))
             values.append(emit("constant", shape=missing, value=[0.0], hint="zeros"))

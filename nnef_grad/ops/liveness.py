@@ -8,23 +8,19 @@ operations make new memory, even where a runtime might compute in place.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import accumulate
-from types import MappingProxyType
 
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.ops.traits import FED, RESHAPING
 
-Views = Mapping[Tensor, Tensor]
-NO_VIEWS: Views = MappingProxyType({})
 
-
-def last_uses(graph: Graph, views: Views = NO_VIEWS) -> list[set[Tensor]]:
-    """For each operation, the tensors that no operation reads after it; a view counts
-    as the tensor that it shows.
-    """
-    read: set[Tensor] = set()
-    uses = []
+def last_uses(
+    graph: Graph, views: Mapping[Tensor, Tensor] | None = None
+) -> list[set[Tensor]]:
+    """For each operation, the tensors that none reads after it, also through views."""
+    views, read, uses = views or {}, set[Tensor](), []
     for operation in reversed(graph.operations):
         touched = {views.get(t, t) for t in (*operation.inputs, *operation.outputs)}
         uses.append(touched - read)
@@ -46,37 +42,26 @@ def memory_alive(
     graph: Graph, size: Callable[[Tensor], int], kept: Collection[Tensor] = ()
 ) -> list[int]:
     """For each operation, the size of the tensors that are alive while it runs, besides
-    the inputs and variables, which are there from outside.
-
-    Args:
-        graph: the graph.
-        size: that of a tensor, in bytes or elements.
-        kept: tensors that are alive to the end, whatever reads them.
+    the inputs and variables, which are there from outside. The kept ones are alive to the
+    end, whatever reads them.
     """
     views = views_of(graph)
     fed = {t for op in graph.operations if op.name in FED for t in op.outputs}
     lasting = fed | {views.get(t, t) for t in kept}
-    alive, found = 0, []
+    alive, peaks = 0, []
     for operation, dead in zip(graph.operations, last_uses(graph, views), strict=True):
-        made = set(operation.outputs) - fed - views.keys()
-        alive += sum(map(size, made))
-        found.append(alive)
+        alive += sum(map(size, set(operation.outputs) - fed - views.keys()))
+        peaks.append(alive)
         alive -= sum(map(size, dead - lasting))
-    return found
+    return peaks
 
 
 def memory_held(
     graph: Graph, size: Callable[[Tensor], int], inputs: Collection[Tensor]
 ) -> Iterator[int]:
-    """For each operation, the size of those of some inputs that it or a later one reads.
-
-    Args:
-        graph: the graph.
-        size: that of a tensor, in bytes or elements.
-        inputs: inputs of the graph that are dropped after their last use.
+    """For each operation, the size of those of some inputs that it or a later one reads:
+    they are dropped after their last use.
     """
     uses = last_uses(graph, views_of(graph))
     freed = [sum(size(t) for t in inputs if t in dead) for dead in uses]
-    return accumulate(
-        freed[:-1], lambda left, gone: left - gone, initial=sum(map(size, inputs))
-    )
+    return accumulate(freed[:-1], operator.sub, initial=sum(map(size, inputs)))

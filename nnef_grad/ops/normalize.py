@@ -1,4 +1,6 @@
-"""Normalization: the result has the shape of the operand."""
+"""Normalization and quantization: the result has the shape of the first operand, to which
+the others are broadcast.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Any
 from nnef_grad.graph.ir import Shape
 from nnef_grad.ops.axes import check_axes, check_length
 from nnef_grad.ops.elementwise import check_fits
-from nnef_grad.ops.registry import require, shape
+from nnef_grad.ops.registry import ShapeFunction, require, shape
 from nnef_grad.ops.traits import LOCAL_NORMALIZATION
 
 
@@ -26,16 +28,23 @@ def local_shape(input: Shape, size: tuple[int, ...], **attributes: Any) -> Shape
     return input
 
 
-@shape("batch_normalization")
-def batch_normalization_shape(
-    input: Shape,
-    mean: Shape,
-    variance: Shape,
-    offset: Shape,
-    scale: Shape,
-    epsilon: float,
-) -> Shape:
-    """The shape of the input, to which the other operands are broadcast."""
-    operands = {"mean": mean, "variance": variance, "offset": offset, "scale": scale}
-    check_fits("input", input, operands)
-    return input
+def _fitted(*names: str) -> ShapeFunction:
+    """The shape of the first operand, to which the others of these are broadcast."""
+
+    def fitted_shape(*operands: Shape, bits: int = 1, **attributes: Any) -> Shape:
+        first, *others = zip(names, operands, strict=True)
+        check_fits(*first, dict(others))
+        require(bits > 0, f"'bits' must be positive, but is {bits}")
+        return operands[0]
+
+    return fitted_shape
+
+
+for _operation, *_operands in (
+    ("batch_normalization", "input", "mean", "variance", "offset", "scale"),
+    ("min_max_linear_quantize", "x", "min", "max"),
+    ("linear_quantize", "x", "min", "max"),
+    ("zero_point_linear_quantize", "x", "zero_point", "scale"),
+    ("logarithmic_quantize", "x", "max"),
+):
+    shape(_operation)(_fitted(*_operands))

@@ -12,13 +12,9 @@ from nnef_grad.ops.registry import SHAPES, ShapeFunction
 
 @dataclass(frozen=True)
 class OpSet:
-    """The operations that are known by name: those of the standard, unless others are
-    given.
-
-    Attributes:
-        declarations: the declaration of each, with its body where it is compound.
-        shapes: what computes the shapes of their results. An operation of the user's
-            that lacks one can be declared, and cannot be emitted.
+    """The operations that are known by name, and what computes the shapes of their
+    results: those of the standard, unless others are given. An operation of the user's
+    that has no shape function can be declared, and cannot be emitted.
     """
 
     declarations: Library = field(default_factory=standard)

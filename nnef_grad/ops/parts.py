@@ -10,7 +10,7 @@ gradients of the copies are added to that of the element.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial, reduce
+from functools import partial
 
 from nnef_grad.graph.extents import at_least, may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor
@@ -29,9 +29,7 @@ Ends = tuple[int, int]
 def section(
     emit: Emit, x: Tensor, ranges: Mapping[int, Ends], hint: str | None = None
 ) -> Tensor:
-    """The part of x between a begin and an end along some axes; x itself where that is
-    all of it.
-    """
+    """The part of x between ends along some axes; x itself where that is all of it."""
     cut = {a: ends for a, ends in sorted(ranges.items()) if ends != (0, x.shape[a])}
     if not cut:
         return x
@@ -60,10 +58,8 @@ def place(
     hint: str = "padded",
 ) -> Tensor | None:
     """A tensor of zeros that holds x at offsets along some axes, and along the others
-    has the extents of x.
-
-    What would lie outside of the shape, before 0 or after the extent, is left out;
-    None where that is all of x.
+    has the extents of x. What would lie outside of the shape is left out; None where that
+    is all of x.
     """
     padding = [(0, 0)] * x.rank
     for axis, offset in offsets.items():
@@ -91,11 +87,7 @@ def slice_shape(
 def slice_positions(
     input: Shape, axes: Shape, begin: Shape, end: Shape, stride: Shape
 ) -> dict[int, Positions]:
-    """The positions in the input that a slice takes, by axis.
-
-    Raises:
-        ShapeError: the attributes do not fit each other, or the input.
-    """
+    """The positions in the input that a slice takes, by axis."""
     check_axes(axes, len(input))
     for name, items in (("begin", begin), ("end", end), ("stride", stride or axes)):
         message = f"'{name}' must have an item for each of {len(axes)} axes, but has {len(items)}"
@@ -114,7 +106,12 @@ def slice_positions(
 
 
 def _positions(axis: int, extent: int, begin: int, end: int, stride: int) -> Positions:
-    first, last = _clamped(begin, extent), _clamped(end, extent)
+    # A negative offset counts from the end; what lies outside is just outside: at -1, or
+    # at the extent.
+    first, last = (
+        max(-1, min(offset + extent if offset < 0 else offset, extent))
+        for offset in (begin, end)
+    )
     ordered = 0 <= first <= last if stride > 0 else last <= first < extent
     message = (
         f"there is no slice from {begin} to {end} with stride {stride}"
@@ -122,13 +119,6 @@ def _positions(axis: int, extent: int, begin: int, end: int, stride: int) -> Pos
     )
     require(ordered, message)
     return Positions(first, last, stride)
-
-
-def _clamped(offset: int, extent: int) -> int:
-    """A negative offset counts from the end; what lies outside is just outside: at -1,
-    or at the extent.
-    """
-    return max(-1, min(offset + extent if offset < 0 else offset, extent))
 
 
 @vjp("slice")
@@ -196,9 +186,7 @@ def pad_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
 
 
 def _fold_edges(emit: Emit, dy: Tensor, axis: int, before: int, extent: int) -> Tensor:
-    """The adjoint of border 'replicate' along an axis: the first and the last element
-    receive the sums of themselves and their copies.
-    """
+    """The adjoint of 'replicate': the edges receive the sums of their copies."""
     end = dy.shape[axis]
     # Where the copies of the first element end, and those of the last begin. A single
     # element is the first.
@@ -207,24 +195,18 @@ def _fold_edges(emit: Emit, dy: Tensor, axis: int, before: int, extent: int) -> 
     if extent == 1:
         first = last = end
     sections = [("first", (0, first)), ("inner", (first, last)), ("last", (last, end))]
-    parts = [
-        _summed(emit, dy, axis, ends, name)
-        for name, ends in sections
-        if ends[0] < ends[1]
-    ]
+    parts = []
+    for name, ends in sections:
+        if ends[0] < ends[1]:
+            hint = name if name == "inner" else f"{name}_copies"
+            part = section(emit, dy, {axis: ends}, hint=hint)
+            if name != "inner" and ends[1] - ends[0] > 1:
+                part = emit("sum_reduce", part, axes=[axis], hint=name)
+            parts.append(part)
     several = len(parts) > 1
     folded = emit("concat", parts, axis=axis, hint="folded") if several else parts[0]
     cropped = min(max(-before, 0), extent - 1)
     return _within(emit, folded, axis, cropped, extent, "folded")
-
-
-def _summed(emit: Emit, x: Tensor, axis: int, ends: Ends, name: str) -> Tensor:
-    """A section along an axis; that of an edge is summed."""
-    if name == "inner":
-        return section(emit, x, {axis: ends}, hint=name)
-    copies = section(emit, x, {axis: ends}, hint=f"{name}_copies")
-    several = ends[1] - ends[0] > 1
-    return emit("sum_reduce", copies, axes=[axis], hint=name) if several else copies
 
 
 def _fold_reflection(
@@ -241,19 +223,18 @@ def _fold_reflection(
         ("before", (0, head), before - head + left_out),
         ("after", (tail, end), last + extent - end - left_out),
     ]
-    parts = (
-        _within(emit, _turned(emit, dy, axis, ends, name), axis, offset, extent, name)
-        for name, ends, offset in sections
-        if ends[0] < ends[1]
-    )
-    return reduce(partial(emit, "add", hint="folded"), parts)
-
-
-def _turned(emit: Emit, x: Tensor, axis: int, ends: Ends, name: str) -> Tensor:
-    """A section along an axis; that of an image is mirrored."""
-    if name == "inner":
-        return section(emit, x, {axis: ends}, hint=name)
-    return mirrored(emit, x, {axis: ends}, hint=f"mirrored_{name}")
+    folded = None
+    for name, ends, offset in sections:
+        if ends[0] >= ends[1]:
+            continue
+        if name == "inner":
+            part = section(emit, dy, {axis: ends}, hint=name)
+        else:
+            part = mirrored(emit, dy, {axis: ends}, hint=f"mirrored_{name}")
+        part = _within(emit, part, axis, offset, extent, name)
+        folded = part if folded is None else emit("add", folded, part, hint="folded")
+    assert folded is not None
+    return folded
 
 
 def _within(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial, reduce
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import Emit, require, shape, vjp
@@ -17,32 +17,23 @@ from nnef_grad.ops.tensors import line
 from nnef_grad.ops.traits import POOLING
 from nnef_grad.ops.windows import (
     BORDERS,
-    Sliding,
     Windows,
     basic_outside,
     check_choice,
     check_reach,
     counts_inside,
     downscaling,
-    is_reverse,
     reverse_outside,
     upscaling,
     windows_of,
 )
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 # ---- Shapes ----
 
 
 @shape(*POOLING)
 def pool_shape(
-    input: Shape,
-    size: Shape,
-    border: str,
-    normalize: bool = False,
-    **sliding: Unpack[Sliding],
+    input: Shape, size: Shape, border: str, normalize: bool = False, **sliding: Any
 ) -> Shape:
     """[X...] gives [x...]."""
     check_choice("border", border, ("ignore", *BORDERS))
@@ -64,7 +55,7 @@ def debox_shape(
     border: str,
     output_shape: Shape,
     normalize: bool = False,
-    **sliding: Unpack[Sliding],
+    **sliding: Any,
 ) -> Shape:
     """[x...] gives [X...]."""
     check_choice("border", border, ("ignore", *BORDERS))
@@ -108,27 +99,24 @@ def box_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
 
 def divisor(emit: Emit, windows: Windows, border: str) -> Tensor | float:
     """The divisor of a normalized box: the volume of a window or, with border 'ignore',
-    of the part of it inside the input.
-
-    That volume is a product over the axes, so it is written as a small constant for
-    each axis along which it varies.
+    of the part of it inside the input: a product over the axes, so it is written as a
+    small constant for each axis along which it varies.
     """
     if border != "ignore":
         return float(prod(windows.size))
-    counts = counts_inside(windows)
-    varying = [axis for axis, along in enumerate(counts) if len(set(along)) > 1]
     # A window without an element inside has nothing to hand on: any divisor does, but
     # zero.
-    uniform = prod(
-        max(along[0], 1) for axis, along in enumerate(counts) if axis not in varying
-    )
+    counts = [[max(count, 1) for count in along] for along in counts_inside(windows)]
+    varying = {axis: along for axis, along in enumerate(counts) if len({*along}) > 1}
+    uniform = prod(along[0] for axis, along in enumerate(counts) if axis not in varying)
     if not varying:
         return float(uniform)
-    factors = []
-    for axis in varying:
-        factor = uniform if axis == varying[0] else 1
-        values = [max(count, 1) * factor for count in counts[axis]]
-        factors.append(line(emit, values, f"valid_{axis}", axis, rank=len(counts)))
+    first = min(varying)
+    varying[first] = [count * uniform for count in varying[first]]
+    factors = [
+        line(emit, along, f"valid_{axis}", axis, rank=len(counts))
+        for axis, along in varying.items()
+    ]
     return reduce(partial(emit, "mul", hint="valid"), factors)
 
 
@@ -164,13 +152,16 @@ def max_pool_with_index_vjp(
     return [emit("desample", dy, op.outputs[1], **_reverse(windows_of(op)))]
 
 
-@vjp("sample", "desample")
+@vjp("sample")
 def sample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
-    """dinput = desample(dy, index), and the other way round"""
-    windows, index = windows_of(op), op.operands[1]
-    if is_reverse(op):
-        return [emit("sample", dy, index, **_basic(windows)), None]
-    return [emit("desample", dy, index, **_reverse(windows)), None]
+    """dinput = desample(dy, index)"""
+    return [emit("desample", dy, op.operands[1], **_reverse(windows_of(op))), None]
+
+
+@vjp("desample")
+def desample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
+    """dinput = sample(dy, index)"""
+    return [emit("sample", dy, op.operands[1], **_basic(windows_of(op))), None]
 
 
 # ---- The attributes of an adjoint ----

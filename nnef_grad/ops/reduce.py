@@ -11,8 +11,6 @@ from nnef_grad.ops.registry import Emit, shape, vjp
 from nnef_grad.ops.tensors import number
 from nnef_grad.ops.traits import REDUCTIONS
 
-# ---- Shapes ----
-
 
 @shape(*REDUCTIONS)
 def reduce_shape(input: Shape, axes: tuple[int, ...], **attributes: Any) -> Shape:
@@ -26,9 +24,6 @@ def reduce_shape(input: Shape, axes: tuple[int, ...], **attributes: Any) -> Shap
 def moments_shape(input: Shape, axes: tuple[int, ...]) -> list[Shape]:
     """Mean and variance, each with the reduced extents 1."""
     return [reduce_shape(input, axes)] * 2
-
-
-# ---- Derivatives ----
 
 
 @vjp("sum_reduce", "mean_reduce")
@@ -71,9 +66,6 @@ def moments_vjp(
     deviation = emit("sub", x, mean, hint="deviation")
     term = emit("mul", deviation, slope, hint="term")
     return [emit("add", term, *shares) if shares else term]
-
-
-# ---- Steps ----
 
 
 def _volume(op: Operation) -> int:

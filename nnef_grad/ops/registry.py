@@ -32,7 +32,6 @@ from nnef_grad.graph.ir import Operation, Shape, Tensor
 Shapes = Union[Shape, "list[Shape]"]
 ShapeFunction = Callable[..., Shapes]
 Rule = Callable[..., Sequence[Any]]
-Entry = TypeVar("Entry")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -61,12 +60,9 @@ class Emit(Protocol):
 
 
 class Decomposition(NamedTuple):
-    """The operations that another one is put together from.
-
-    Attributes:
-        build: emits them, and returns a value for each result of the operation.
-        applies: whether the operation, as it is set, is differentiated by them.
-        limit: the settings that neither they nor a rule cover, as a part of a sentence.
+    """What emits the operations that another one is put together from, and returns a value
+    for each result; whether the operation, as it is set, is differentiated by them; and
+    the settings that neither they nor a rule cover, as a part of a sentence.
     """
 
     build: Callable[[Any, Operation], Sequence[Any]]
@@ -80,11 +76,7 @@ DECOMPOSITIONS: dict[str, Decomposition] = {}
 
 
 class ShapeError(ValueError):
-    """The shapes and attributes of an operation do not fit each other.
-
-    Attributes:
-        remedy: how it can be had all the same, if it can.
-    """
+    """Shapes and attributes that do not fit each other; `remedy`, if there is one."""
 
     def __init__(self, message: str, *, remedy: Remedy | None = None) -> None:
         self.remedy = remedy
@@ -98,11 +90,7 @@ def require(condition: bool, message: str) -> None:
 
 
 def volume(shape: Shape) -> int:
-    """The product of some extents.
-
-    Raises:
-        ShapeError: no tensor is that large.
-    """
+    """The product of some extents; it raises `ShapeError` if no tensor is that large."""
     product = prod(shape)
     fits = has_symbols(product) or product < 2**63
     require(fits, "the volume does not fit in 64 bits")
@@ -133,19 +121,19 @@ def decomposition(
     when: Callable[[Operation], bool] = lambda operation: True,
     limit: str = "",
 ) -> Callable[[Function], Function]:
-    """Enters the decomposition of the named operations, for the settings that `when`
-    says; `limit` tells the others, where these have no rule.
-    """
+    """Enters the decomposition of the named operations; see `Decomposition`."""
 
-    def enter(function: Function) -> Function:
-        _enter(DECOMPOSITIONS, names, Decomposition(function, when, limit))
-        return function
-
-    return enter
+    entry = partial(Decomposition, applies=when, limit=limit)
+    return partial(_enter, DECOMPOSITIONS, names, entry=entry)
 
 
-def _enter(table: dict[str, Any], names: tuple[str, ...], entry: Entry) -> Entry:
+def _enter(
+    table: dict[str, Any],
+    names: tuple[str, ...],
+    function: Function,
+    entry: Callable[[Function], Any] = lambda function: function,
+) -> Function:
     for name in names:
         assert name not in table, f"{name} is entered twice"
-        table[name] = entry
-    return entry
+        table[name] = entry(function)
+    return function

@@ -76,9 +76,7 @@ def gather_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
 
 
 def one_hot(emit: Emit, indices: Operand, extent: int) -> Tensor:
-    """A row for each index, with a column for each position: 1 where the row takes the
-    position, and otherwise 0.
-    """
+    """A row for each index: 1 in the column of its position, and otherwise 0."""
     positions = _positions(emit, extent)
     index: Operand
     if isinstance(indices, Tensor):

@@ -18,26 +18,21 @@ Array = npt.NDArray[Any]
 class Axis(NamedTuple):
     """Two extents of an axis, and the scale that the file gives, about their ratio."""
 
-    given: int
-    made: int
+    old: int
+    new: int
     scale: float
 
     @property
     def is_resized(self) -> bool:
         """Whether it can have other elements than before."""
-        return self.given != self.made or self.scale != 1.0
+        return self.old != self.new or self.scale != 1.0
 
 
 class Resizing(NamedTuple):
-    """How an axis is resized.
-
-    Attributes:
-        places: how a new position is mapped to the given ones, one of `PLACES`.
-        mode: nearest, linear or cubic.
-        rounding: what the nearest position is, one of `ROUNDED`.
-        coefficient: the second derivative of the cubic polynomials where they begin.
-        is_inside: whether positions outside have no weight; otherwise they are those at
-            the border.
+    """How an axis is resized: how new positions are mapped to the given ones, by one of
+    `PLACES`; the mode, nearest, linear or cubic; what the nearest position is, by one of
+    `ROUNDED`; the second derivative of the cubic polynomials where they begin; and whether
+    positions outside have no weight, or else are those at the border.
     """
 
     places: str
@@ -55,11 +50,11 @@ METHODS |= {"half_pixel": "symmetric", "pytorch_half_pixel": "symmetric"}
 
 def weights(axis: Axis, how: Resizing) -> Array:
     """The matrix from the given positions (columns) to the new ones (rows)."""
-    position = PLACES[how.places](np.arange(axis.made), axis)
+    position = PLACES[how.places](np.arange(axis.new), axis)
     if how.mode == "nearest":
         # A scale such as 1.1 or 2/3 is not exact: what is whole must stay so.
         first = ROUNDED[how.rounding](np.round(position, 4))
-        taps = np.ones((axis.made, 1))
+        taps = np.ones((axis.new, 1))
     else:
         first = np.floor(position)
         rest = position - first
@@ -68,12 +63,12 @@ def weights(axis: Axis, how: Resizing) -> Array:
             first, taps = first - 1, _cubic(rest, how.coefficient)
     columns = first[:, np.newaxis].astype(int) + np.arange(taps.shape[1])
     if how.mode == "cubic" and how.is_inside:
-        taps = np.where((columns < 0) | (columns >= axis.given), 0.0, taps)
+        taps = np.where((columns < 0) | (columns >= axis.old), 0.0, taps)
         taps /= taps.sum(1, keepdims=True)
-    made = np.zeros((axis.made, axis.given))
-    rows = np.arange(axis.made)[:, np.newaxis]
-    np.add.at(made, (rows, np.clip(columns, 0, axis.given - 1)), taps)
-    return made
+    matrix = np.zeros((axis.new, axis.old))
+    rows = np.arange(axis.new)[:, np.newaxis]
+    np.add.at(matrix, (rows, np.clip(columns, 0, axis.old - 1)), taps)
+    return matrix
 
 
 def is_identity(matrix: Array) -> bool:
@@ -83,37 +78,31 @@ def is_identity(matrix: Array) -> bool:
 
 
 def operation(axes: list[Axis], how: Resizing, matrices: Mapping[int, Array]) -> str:
-    """The operation of NNEF that does it; empty if there is none. The matrices are those
-    of axes, by their places; no other changes.
-    """
+    """The operation of NNEF that resizes by these matrices of axes; '' if none does."""
     is_spatial = bool(matrices) and len(axes) > 2 and min(matrices) >= 2
-    axes = axes[2:]
-    is_up = all(a.made == a.scale * a.given and a.made % a.given == 0 for a in axes)
+    spatial = axes[2:]
+    is_up = all(a.new == a.scale * a.old and a.new % a.old == 0 for a in spatial)
     if is_spatial and is_up and how.mode == "linear" and how.places in METHODS:
         return "multilinear_upsample"
-    chosen = {
-        "nearest_upsample": [
-            np.eye(a.given).repeat(max(1, a.made // a.given), 0) for a in axes
-        ],
-        "nearest_downsample": [
-            np.eye(a.given)[:: max(1, a.given // a.made)] for a in axes
-        ],
-    }
-    found = (
-        name
-        for name, own in chosen.items()
-        if is_spatial
-        and all(
-            np.array_equal(part, matrices.get(place, np.eye(axis.given)))
-            for place, (part, axis) in enumerate(zip(own, axes, strict=True), 2)
-        )
-    )
-    return next(found, "")
+    for name in ("nearest_upsample", "nearest_downsample") if is_spatial else ():
+        if all(
+            np.array_equal(_nearest(name, axis), matrices.get(a, np.eye(axis.old)))
+            for a, axis in enumerate(spatial, 2)
+        ):
+            return name
+    return ""
+
+
+def _nearest(name: str, axis: Axis) -> Array:
+    """The matrix of an operation that takes elements several times, or some of them."""
+    if name == "nearest_upsample":
+        return np.eye(axis.old).repeat(max(1, axis.new // axis.old), 0)
+    return np.eye(axis.old)[:: max(1, axis.old // axis.new)]
 
 
 def settings(name: str, axes: list[Axis], how: Resizing) -> dict[str, Any]:
     """The attributes of the operation of NNEF that `operation` names."""
-    factor = [max(a.given, a.made) // min(a.given, a.made) for a in axes[2:]]
+    factor = [max(a.old, a.new) // min(a.old, a.new) for a in axes[2:]]
     is_linear = name == "multilinear_upsample"
     return {"factor": factor, **({"method": METHODS[how.places]} if is_linear else {})}
 
@@ -121,29 +110,21 @@ def settings(name: str, axes: list[Axis], how: Resizing) -> dict[str, Any]:
 # ---- Where the new positions are among the given ones ----
 
 
-def _aligned(index: Array, axis: Axis) -> Array:
-    return index * (axis.given - 1) / max(axis.made - 1, 1)
-
-
 def _of_middles(index: Array, axis: Axis) -> Array:
     return (index + 0.5) / axis.scale - 0.5
 
 
-def _of_several_middles(index: Array, axis: Axis) -> Array:
-    return np.zeros(1) if axis.made == 1 else _of_middles(index, axis)
-
-
-def _symmetric(index: Array, axis: Axis) -> Array:
-    missing = 1 - axis.made / (axis.given * axis.scale)
-    return _of_middles(index, axis) + axis.given / 2 * missing
-
-
 PLACES: dict[str, Callable[[Array, Axis], Array]] = {
-    "align_corners": _aligned,
+    "align_corners": lambda index, axis: index * (axis.old - 1) / max(axis.new - 1, 1),
     "asymmetric": lambda index, axis: index / axis.scale,
     "half_pixel": _of_middles,
-    "half_pixel_symmetric": _symmetric,
-    "pytorch_half_pixel": _of_several_middles,
+    "half_pixel_symmetric": lambda index, axis: (
+        _of_middles(index, axis)
+        + axis.old / 2 * (1 - axis.new / (axis.old * axis.scale))
+    ),
+    "pytorch_half_pixel": lambda index, axis: (
+        np.zeros(1) if axis.new == 1 else _of_middles(index, axis)
+    ),
     "tf_half_pixel_for_nn": lambda index, axis: (index + 0.5) / axis.scale,
 }
 ROUNDED: dict[str, Callable[[Array], Array]] = {

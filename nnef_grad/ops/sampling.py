@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from functools import partial, reduce
 from math import prod
+from typing import Any
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import Emit, decomposition, require, shape
@@ -80,8 +81,8 @@ def multilinear_upsample_decomposition(emit: Emit, op: Operation) -> list[Tensor
     (x,), (y,) = op.inputs, op.outputs
     if x.shape == y.shape:
         return [x]
-    aligned = op.attributes["method"] == "aligned"
-    spread = _multiplied(emit, x, op) if aligned else _deconvolved(emit, x, op)
+    is_aligned = op.attributes["method"] == "aligned"
+    spread = (_multiplied if is_aligned else _deconvolved)(emit, x, op)
     return [reshaped(emit, spread, y.shape)]
 
 
@@ -89,22 +90,13 @@ def multilinear_upsample_decomposition(emit: Emit, op: Operation) -> list[Tensor
 
 
 def _deconvolved(emit: Emit, x: Tensor, op: Operation) -> Tensor:
-    """Each element is spread around its place in the output, with weights that fall to
-    zero where the next element has its place.
-    """
-    batch, channels, *extents = x.shape
-    factor = op.attributes["factor"]
-    kernel = _KERNELS[op.attributes["method"]]
-    sizes, padding = zip(*map(kernel, factor), strict=True)
-    return emit(
-        "deconv",
-        reshaped(emit, x, (batch * channels, 1, *extents), hint="planes"),
-        _triangles(emit, factor, sizes),
-        border=op.attributes["border"],
-        padding=padding,
-        stride=factor,
-        hint="spread",
-    )
+    """Each element is spread: its weights fall to zero at the next element."""
+    (batch, channels, *extents), factor = x.shape, op.attributes["factor"]
+    sizes, padding = zip(*map(_KERNELS[op.attributes["method"]], factor), strict=True)
+    planes = reshaped(emit, x, (batch * channels, 1, *extents), hint="planes")
+    weights, border = _triangles(emit, factor, sizes), op.attributes["border"]
+    sliding: Any = {"padding": padding, "stride": factor}
+    return emit("deconv", planes, weights, border=border, **sliding, hint="spread")
 
 
 # The number of weights for a factor, and what they reach over the ends of the output.
@@ -156,9 +148,7 @@ def _lines(emit: Emit, x: Tensor, extent: int) -> Tensor:
 
 
 def _interpolation(emit: Emit, extent: int, f: int) -> Tensor:
-    """A row for each element of the output: the nearness of each element of the input,
-    which is 1 where the two coincide and 0 from the next element on.
-    """
+    """[new, old]: the nearness of each element of the input, from 1 down to 0."""
     last = extent * f - 1
     sources = [i * (extent - 1) / last for i in range(last + 1)]
     source = line(emit, sources, "source", axis=0)
@@ -173,9 +163,7 @@ def _interpolation(emit: Emit, extent: int, f: int) -> Tensor:
 
 
 def check_spatial(name: str, values: Shape, input: Shape) -> None:
-    """Raises `ShapeError` unless an attribute has a positive item for each spatial
-    dimension.
-    """
+    """Raises `ShapeError` unless each spatial dimension has a positive item."""
     message = f"the input must have batch and channels, but has the shape {list(input)}"
     require(len(input) >= 2, message)
     message = (

@@ -57,9 +57,7 @@ def reshape_shape(
 
 
 def _resolve(items: tuple[int, ...], input: Shape) -> Shape:
-    """The extents that the items of a reshape stand for: 0 keeps an extent of the
-    input, -1 takes what remains.
-    """
+    """The extents that items stand for: 0 keeps one, -1 takes what remains."""
     message = f"the items of 'shape' must be at least -1, but are {list(items)}"
     require(all(item >= -1 for item in items), message)
     require(items.count(-1) <= 1, f"'shape' may have one item -1, but is {list(items)}")
@@ -69,11 +67,11 @@ def _resolve(items: tuple[int, ...], input: Shape) -> Shape:
     )
     require(0 not in items[len(input) :], message)
     extents = [item or input[axis] for axis, item in enumerate(items)]
-    count, known = volume(input), prod(extent for extent in extents if extent != -1)
+    count, rest = volume(input), prod(extent for extent in extents if extent != -1)
     message = f"'shape' {list(items)} does not fit the extents {list(input)} of volume {count}"
     is_open = -1 in extents
-    require(known > 0 and count % known == 0 if is_open else count == known, message)
-    return tuple(count // known if extent == -1 else extent for extent in extents)
+    require(rest > 0 and count % rest == 0 if is_open else count == rest, message)
+    return tuple(count // rest if extent == -1 else extent for extent in extents)
 
 
 @vjp("reshape")

@@ -15,21 +15,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 from nnef_grad.graph.ir import Operation, Shape
 from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.registry import require
 
 Padding = tuple[tuple[int, int], ...]
-
-
-class Sliding(TypedDict, total=False):
-    """How windows slide, as in the text: empty for the defaults."""
-
-    padding: Padding
-    stride: Shape
-    dilation: Shape
 
 
 class AxisWindows(NamedTuple):
@@ -59,9 +51,7 @@ class AxisWindows(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the last window ends on the up-scaled side: inside it, where the stride
-        leaves a remainder.
-        """
+        """Where the last window ends: inside, where the stride leaves a remainder."""
         return self.begin + (self.down - 1) * self.stride + self.reach
 
     def positions(self, window: int) -> Positions:
@@ -72,9 +62,7 @@ class AxisWindows(NamedTuple):
 
 @dataclass(frozen=True)
 class Windows:
-    """Sliding windows with nothing left to a default: an item for each axis that they
-    slide along.
-    """
+    """Sliding windows without defaults: an item for each axis that they slide along."""
 
     up: Shape
     down: Shape
@@ -91,24 +79,18 @@ class Windows:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """The attributes of an operation that has these windows; what is all ones is
-        left out.
-        """
+        """The attributes of these windows, without those that are all ones."""
         stride = () if set(self.stride) <= {1} else self.stride
         dilation = () if set(self.dilation) <= {1} else self.dilation
         return {"padding": self.padding, "stride": stride, "dilation": dilation}
 
     @property
     def has_natural_extents(self) -> bool:
-        """Whether the down-scaled side tells the up-scaled extents, so that a reverse
-        operation needs no `output_shape`.
-        """
+        """Whether a reverse operation needs no `output_shape`."""
         return all(axis.up == axis.end - axis.padding[1] for axis in self.axes)
 
     def output_shape(self, *before: int) -> Shape:
-        """That of a reverse operation, with the extents before those of the windows;
-        empty where it need not be given.
-        """
+        """That of a reverse operation, after extents before; empty where not needed."""
         return () if self.has_natural_extents else (*before, *self.up)
 
     @property
@@ -124,9 +106,7 @@ class Windows:
 
     @property
     def touch_data(self) -> bool:
-        """Whether some window has an element inside the up-scaled side; wide padding
-        can keep all of them out.
-        """
+        """Whether some window reads data: wide padding can keep all of them out."""
         return all(max(axis.begin, 0) < min(axis.end, axis.up) for axis in self.axes)
 
 
@@ -151,15 +131,7 @@ def windows_of(op: Operation) -> Windows:
     has_size = "size" in settings
     extents = (up, settings["size"]) if has_size else (up[2:], op.inputs[1].shape[2:])
     sliding = settings["padding"], settings["stride"], settings["dilation"]
-    return _known_windows(*extents, *sliding)
-
-
-# Passes ask for the windows of the same operations, and many operations have the same.
-@lru_cache(maxsize=1024)
-def _known_windows(
-    up: Shape, size: Shape, padding: Padding, stride: Shape, dilation: Shape
-) -> Windows:
-    return downscaling(up, size, padding, stride, dilation)
+    return _shared_downscaling(*extents, *sliding)
 
 
 # ---- The two directions ----
@@ -173,13 +145,10 @@ def downscaling(
     dilation: Shape = (),
 ) -> Windows:
     """The windows of a basic operation with extents `size` over extents `up`, with
-    padding, stride and dilation as in the text.
-
-    Raises:
-        ShapeError: an attribute has the wrong length or a value that is not allowed, or
-            the windows do not fit in.
+    padding, stride and dilation as in the text. It raises `ShapeError` where these have
+    the wrong length or a value that is not allowed, or the windows do not fit in.
     """
-    _check(len(up), size, padding, stride, dilation)
+    _check(len(up), size, padding=padding, stride=stride, dilation=dilation)
     stride, dilation = stride or (1,) * len(up), dilation or (1,) * len(up)
     padding = padding or automatic_padding(up, size, stride, dilation)
     padded = [p + extent + q for extent, (p, q) in zip(up, padding, strict=True)]
@@ -194,6 +163,10 @@ def downscaling(
     return Windows(up, down, size, padding, stride, dilation)
 
 
+# Passes ask for the windows of the same operations, and many operations have the same.
+_shared_downscaling = lru_cache(maxsize=1024)(downscaling)
+
+
 def upscaling(
     down: Shape,
     size: Shape,
@@ -203,19 +176,15 @@ def upscaling(
     output_shape: Shape = (),
 ) -> Windows:
     """The windows of a reverse operation on extents `down`, with `output_shape` for the
-    up-scaled extents, or empty where `down` tells them.
-
-    Raises:
-        ShapeError: as for `downscaling`, or `output_shape` is not down-scaled to
-            `down`.
+    up-scaled extents, or empty where `down` tells them. It raises `ShapeError` as
+    `downscaling` does, or where `output_shape` is not down-scaled to `down`.
     """
-    _check(len(down), size, padding, stride, dilation)
-    _check_length("output_shape", output_shape, len(down))
-    check_positive("output_shape", output_shape)
-    up = output_shape or up_scaled(down, size, padding, stride, dilation)
+    sliding: Any = {"padding": padding, "stride": stride, "dilation": dilation}
+    _check(len(down), size, **sliding, output_shape=output_shape)
+    up = output_shape or up_scaled(down, size, **sliding)
     message = f"the up-scaled extents must be positive, but are {list(up)}, with 'padding' = {list(padding)}"
     require(all(extent > 0 for extent in up), message)
-    windows = downscaling(up, size, padding, stride, dilation)
+    windows = downscaling(up, size, **sliding)
     message = (
         f"'output_shape' with extents {list(up)} is down-scaled to"
         f" {list(windows.down)}, and the input has {list(down)}"
@@ -227,9 +196,7 @@ def upscaling(
 def up_scaled(
     down: Shape, size: Shape, padding: Padding, stride: Shape, dilation: Shape
 ) -> Shape:
-    """The up-scaled extents that belong to the down-scaled ones, if nothing else is
-    said.
-    """
+    """The up-scaled extents that down-scaled ones have if nothing else is said."""
     ones = (1,) * len(down)
     if not padding:
         return tuple(x * s for x, s in zip(down, stride or ones, strict=True))
@@ -238,9 +205,6 @@ def up_scaled(
 
 
 def _reach(size: int, dilation: int) -> int:
-    """How many elements lie from the first to the last of a window, with the gaps of
-    the dilation.
-    """
     return (size - 1) * dilation + 1
 
 
@@ -267,9 +231,7 @@ BORDERS = ("constant", *REPEATING)
 
 
 def basic_outside(windows: Windows) -> Padding:
-    """How many elements before and after its input, the up-scaled side, a basic
-    operation reads.
-    """
+    """How many elements before and after the up-scaled side are read."""
     return tuple(
         (max(-axis.begin, 0), max(axis.end - axis.up, 0)) for axis in windows.axes
     )
@@ -277,11 +239,8 @@ def basic_outside(windows: Windows) -> Padding:
 
 def reverse_outside(windows: Windows) -> Padding:
     """How many elements before and after its input, the down-scaled side, a reverse
-    operation reads.
-
-    They are the windows before the first, and after the last, that would lie over the
-    output, be it with a gap of the dilation: even without padding there are some, as a
-    rule.
+    operation reads: the windows before the first, and after the last, that would lie over
+    the output, be it with a gap of the dilation.
     """
     pairs = ((axis, axis.reach - 1) for axis in windows.axes)
     return tuple(
@@ -294,11 +253,7 @@ def reverse_outside(windows: Windows) -> Padding:
 
 
 def check_reach(border: str, input: Shape, outside: Padding) -> None:
-    """There is one reflection of the input on each side of it.
-
-    Raises:
-        ShapeError: what is read outside is more than that.
-    """
+    """Raises `ShapeError` where more is read outside than one reflection on each side."""
     left_out = REPEATING.get(border)
     if left_out is None:
         return
@@ -311,18 +266,15 @@ def check_reach(border: str, input: Shape, outside: Padding) -> None:
 
 
 def counts_inside(windows: Windows) -> tuple[Shape, ...]:
-    """For each axis and each window along it, how many of its elements lie inside the
-    up-scaled side; once for all windows along an axis where each is an element.
-    """
+    """How many elements of each window along each axis lie inside; (1,) if still."""
     return tuple(
-        (1,) if axis.is_still else _counts_inside(axis) for axis in windows.axes
-    )
-
-
-def _counts_inside(axis: AxisWindows) -> Shape:
-    return tuple(
-        sum(0 <= position < axis.up for position in axis.positions(window))
-        for window in range(axis.down)
+        (1,)
+        if axis.is_still
+        else tuple(
+            sum(0 <= position < axis.up for position in axis.positions(window))
+            for window in range(axis.down)
+        )
+        for axis in windows.axes
     )
 
 
@@ -343,22 +295,15 @@ def check_positive(name: str, values: Shape) -> None:
     require(all(value > 0 for value in values), message)
 
 
-def _check(
-    rank: int, size: Shape, padding: Padding, stride: Shape, dilation: Shape
-) -> None:
+def _check(rank: int, size: Shape, **sliding: Any) -> None:
     message = f"'size' must have an item for each of the {rank} dimensions of a window, but is {list(size)}"
     require(len(size) == rank, message)
-    _check_length("padding", padding, rank)
-    _check_length("stride", stride, rank)
-    _check_length("dilation", dilation, rank)
-    check_positive("size", size)
-    check_positive("stride", stride)
-    check_positive("dilation", dilation)
-
-
-def _check_length(name: str, values: tuple[Any, ...], rank: int) -> None:
-    message = (
-        f"'{name}' must have an item for each of the {rank} dimensions of a window,"
-        f" or none, but is {list(values)}"
-    )
-    require(len(values) in (0, rank), message)
+    for name, values in sliding.items():
+        message = (
+            f"'{name}' must have an item for each of the {rank} dimensions of a window,"
+            f" or none, but is {list(values)}"
+        )
+        require(len(values) in (0, rank), message)
+    for name, values in {"size": size, **sliding}.items():
+        if name != "padding":
+            check_positive(name, values)

@@ -47,7 +47,7 @@ def test_operations_are_the_first_or_like_an_earlier_one() -> None:
 
 def test_what_begins_like_no_other_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     keyed: list[object] = []
-    monkeypatch.setattr(firsts, "operation_key", lambda op, settings: keyed.append(op))
+    monkeypatch.setattr(firsts, "operation_key", lambda *call: keyed.append(call))
     known = Firsts()
     for op in operations("a = exp(x);", "b = sin(x);", "c = add(a, b);"):
         known.first(op)

@@ -17,6 +17,9 @@ from support.checks import Checked, check_gradients, check_twice, close, documen
 from support.khronos_interpreter import interpreted
 
 import nnef_grad
+from nnef_grad.emit.regions import formulas
+from nnef_grad.language.check_definitions import check_fragments
+from nnef_grad.language.library import with_fragments
 
 F64 = torch.float64
 METHODS = ("symmetric", "asymmetric", "aligned")
@@ -440,3 +443,9 @@ def test_the_khronos_interpreter_runs_what_it_does_not_know(
         interpreted(emitted, feeds, {}, tmp_path), expected, strict=True
     ):
         close(actual.double(), wanted, 1e-5, operation)
+
+
+def test_the_formulas_have_no_problems() -> None:
+    fragments = list(formulas().values())
+    assert fragments
+    assert not check_fragments(fragments, with_fragments(fragments))

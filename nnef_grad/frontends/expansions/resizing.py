@@ -42,7 +42,7 @@ def axes_of(
     else:
         pairs = zip(shape, scales, strict=True)
         axes = [Axis(n, n if by == 1 else int(n * by), by) for n, by in pairs]
-    has_elements = all(a.made > 0 for a in axes if a.is_resized)
+    has_elements = all(a.new > 0 for a in axes if a.is_resized)
     step.require(has_elements, "the result must have elements")
     return axes
 

@@ -124,7 +124,7 @@ def resize(
         step.require(value in choices, f"there is no '{value}': it is one of {names}")
     axes = resizing.axes_of(step, shape_of(x), scales, sizes)
     if places == "align_corners":
-        is_exact = all(axis.made == axis.given * axis.scale for axis in axes)
+        is_exact = all(axis.new == axis.old * axis.scale for axis in axes)
         step.require(is_exact, "corners are aligned by extents, or by exact scales")
     return resizing.resized(step, x, axes, how)
 
