@@ -28,7 +28,6 @@ from nnef_grad.graph.loops import REGISTRY, SCAN, with_bodies
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.stops import without_stops
 from nnef_grad.graph.symbols import number_needed_by, refuse_symbols
-from nnef_grad.ops.traits import DATA, LAYERS, RESHAPING
 
 # Importing the families enters their lowerings.
 from nnef_grad.targets import (  # noqa: F401
@@ -36,18 +35,13 @@ from nnef_grad.targets import (  # noqa: F401
     conv,
     conv_forms,
     elementwise,
-    loops,
     matrix,
     maxima,
     onnx,
-    own_operations,
     pool,
-    reduce,
-    running_sums,
     shape,
 )
-from nnef_grad.targets.cleanup import copy_outputs, remove_copies
-from nnef_grad.targets.elementwise import floor_casts, share_probabilities
+from nnef_grad.targets.elementwise import share_probabilities
 from nnef_grad.targets.facts import (
     ALL,
     CONVERTER,
@@ -57,16 +51,25 @@ from nnef_grad.targets.facts import (
     Runtime,
 )
 from nnef_grad.targets.forms import choose_forms
-from nnef_grad.targets.fusion_workarounds import add_biases, hold_zeros
-from nnef_grad.targets.loops import join_copies, put_constants_before_loops, put_steps
+from nnef_grad.targets.own_operations import put_own
+from nnef_grad.targets.passes import (
+    add_biases,
+    copy_outputs,
+    floor_casts,
+    hold_zeros,
+    join_copies,
+    put_constants_before_loops,
+    put_literals,
+    put_steps,
+    remove_copies,
+)
 from nnef_grad.targets.registry import find_lowering, refusal
 from nnef_grad.targets.shape import fill
-from nnef_grad.targets.tensors import Data, put_literals, store_constants
+from nnef_grad.targets.tensors import Data, store_constants
 from nnef_grad.targets.tract import own, workarounds  # noqa: F401
 from nnef_grad.targets.tract.dialect import rename_misread
-from nnef_grad.targets.tract.divided import hold_divided
 from nnef_grad.targets.tract.integers import make_inputs_scalar, move_casts_up
-from nnef_grad.targets.tract.weights import split_large_variables
+from nnef_grad.targets.tract.loading import hold_divided, split_large_variables
 
 __all__ = ["TARGETS", "Lowered", "lower"]
 
@@ -157,46 +160,40 @@ def _names(target: str) -> tuple[str, ...]:
 
 
 class _Pass(NamedTuple):
-    """A further pass.
-
-    Attributes:
-        runtimes: the names of the runtimes that want it, in a string.
-        operations: those that it replaces; None if it may change any.
-        change: the pass.
-        registry: the one whose operations it emits, if any: all runtimes must have it.
+    """A further pass: the names of the runtimes that want it, in a string; what changes the
+    graph; and the registry whose operations it emits, if any, which all runtimes must have.
     """
 
     runtimes: str
-    operations: Set[str] | None
     change: Callable[[Graph], Graph]
     registry: str | None = None
 
 
 # Before all others, in every round, and when there is nothing else to do.
 _FIRST = (
-    _Pass(ALL, {"cast"}, floor_casts),
-    _Pass("khronos tract converter", {"gelu"}, share_probabilities),
+    _Pass(ALL, floor_casts),
+    _Pass("khronos tract converter", share_probabilities),
 )
 _ALWAYS = (
-    _Pass("tract", None, partial(own_operations.put_own, "tract"), REGISTRY),
-    _Pass("onnx", None, partial(own_operations.put_own, "onnx"), REGISTRY),
-    _Pass("tract", {"cast"}, move_casts_up),
-    _Pass("tract converter", {*LAYERS, "batch_normalization"}, add_biases),
+    _Pass("tract", partial(put_own, "tract"), REGISTRY),
+    _Pass("onnx", partial(put_own, "onnx"), REGISTRY),
+    _Pass("tract", move_casts_up),
+    _Pass("tract converter", add_biases),
 )
 _LAST = (
-    _Pass(ALL, {"transpose", *RESHAPING}, partial(without_detours, joins=True)),
-    _Pass("onnx converter", DATA, copy_outputs),
-    _Pass("tract", {"variable"}, split_large_variables),
-    _Pass("tract", {"slice"}, hold_divided),
-    _Pass("tract", {"slice"}, workarounds.hold_steps),
-    _Pass("tract", {"tile"}, workarounds.join_repeats),
-    _Pass("tract", {"sub"}, workarounds.add_opposites),
-    _Pass("tract", {"sum_reduce", "mean_reduce"}, workarounds.split_sums),
-    _Pass("onnx converter", {"pad"}, hold_zeros),
-    _Pass("tract", None, rename_misread),
+    _Pass(ALL, partial(without_detours, joins=True)),
+    _Pass("onnx converter", copy_outputs),
+    _Pass("tract", split_large_variables),
+    _Pass("tract", hold_divided),
+    _Pass("tract", workarounds.hold_steps),
+    _Pass("tract", workarounds.join_repeats),
+    _Pass("tract", workarounds.add_opposites),
+    _Pass("tract", workarounds.split_sums),
+    _Pass("onnx converter", hold_zeros),
+    _Pass("tract", rename_misread),
 )
 # The inputs of the body of a loop stay what they are.
-_OF_INPUTS = (_Pass("tract", {"cast"}, make_inputs_scalar),)
+_OF_INPUTS = (_Pass("tract", make_inputs_scalar),)
 
 
 def _without_loops(graph: Graph) -> Graph:
@@ -241,17 +238,11 @@ def _round(
 
 
 def _applied(passes: Sequence[_Pass], graph: Graph, common: CommonSubset) -> Graph:
-    """The graph after those of the passes that a runtime wants, and that have something
-    to change.
-    """
-    there = {op.name for op in graph.operations}
-    for runtimes, operations, change, registry in passes:
-        is_wanted = not common.names.isdisjoint(runtimes.split())
-        if registry is not None and registry not in common.registries:
-            continue
-        if is_wanted and (operations is None or not there.isdisjoint(operations)):
+    """The graph after those of the passes that a runtime wants."""
+    for runtimes, change, registry in passes:
+        is_there = registry is None or registry in common.registries
+        if is_there and not common.names.isdisjoint(runtimes.split()):
             graph = change(graph)
-            there = {op.name for op in graph.operations}
     return graph
 
 

@@ -7,25 +7,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, TypeVar
+from math import prod
+from typing import Any
 
 from nnef_grad.emit.arguments import bind
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.inline import Decompose, inline
+from nnef_grad.emit.inline import Decompose
 from nnef_grad.frontends.tract.library import tract_library
+from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.loops import REGISTRY
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import SHAPES
 from nnef_grad.ops.repeat import gather_shape, one_hot
-from nnef_grad.targets.conditions import always, set_to
-from nnef_grad.targets.patterns import is_instance
-from nnef_grad.targets.registry import Relations, lowering
+from nnef_grad.ops.shape import reshaped, transposed
+from nnef_grad.targets.conditions import set_to
+from nnef_grad.targets.registry import (
+    Find,
+    Relations,
+    is_instance,
+    lowering,
+    put_found,
+)
 from nnef_grad.targets.shape import fill
-
-Function = TypeVar("Function", bound=Decompose)
-
 
 # ---- What the operations are ----
 
@@ -93,27 +98,8 @@ OPSET = OpSet(
 # ---- What they are put in place of ----
 
 
-# What takes the place of an operation, given the others of its graph; None if it stays.
-Find = Callable[[Operation, Relations], "Decompose | None"]
 # By the name of a runtime that has the registry, and the name of the operation.
 OWN: dict[str, dict[str, Find]] = {"tract": {}, "onnx": {}}
-
-
-def own(
-    *names: str, applies: Callable[[Operation], bool] = always
-) -> Callable[[Function], Function]:
-    """Enters what takes the place of the named operations in tract, for the settings to
-    which it applies.
-    """
-
-    def enter(function: Function) -> Function:
-        def find(op: Operation, near: Relations) -> Decompose | None:
-            return function if applies(op) else None
-
-        OWN["tract"].update(dict.fromkeys(names, find))
-        return function
-
-    return enter
 
 
 def found_by(*runtimes: str, name: str) -> Callable[[Find], Find]:
@@ -129,12 +115,7 @@ def found_by(*runtimes: str, name: str) -> Callable[[Find], Find]:
 
 def put_own(runtime: str, graph: Graph) -> Graph:
     """The graph with operations of the registry in place of others."""
-    near, found = Relations(graph), OWN[runtime]
-
-    def find(op: Operation) -> Decompose | None:
-        return found[op.name](op, near) if op.name in found else None
-
-    return inline(graph, find, OPSET)
+    return put_found(graph, OWN[runtime], OPSET)
 
 
 # ---- Rows that are added ----
@@ -193,6 +174,66 @@ def _in_range(
     place = emit("clamp", index, 0.0, extent - 1.0, hint="place")
     inside = emit("eq", place, index, hint="in_range")
     return place, emit("select", inside, rows, 0.0, hint="rows")
+
+
+# ---- Sums from one end of an axis with symbols to each element ----
+
+
+@found_by("tract", "onnx", name="box")
+def _running_sum(op: Operation, near: Relations) -> Decompose | None:
+    """The running sum of a window of a whole open axis: runtimes want the numbers of windows,
+    and have triangles of any extent. None for others. Ones are counted.
+    """
+    axis = _open_axis(op)
+    if axis is None:
+        return None
+    made = near.producer(op.operands[0])
+    is_count = made is not None and made.attributes.get("value") == (1.0,)
+    return partial(_counts if is_count else _products, axis)
+
+
+def _open_axis(op: Operation) -> int | None:
+    """The axis that is added up along, from one of its ends."""
+    size, padding = op.attributes["size"], op.attributes["padding"]
+    axes = [axis for axis, extent in enumerate(size) if has_symbols(extent)]
+    if len(axes) != 1 or not padding or op.attributes["normalize"]:
+        return None
+    (axis,) = axes
+    extent, others = shape_of(op.operands[0])[axis], range(len(size))
+    is_plain = all((size[a], padding[a]) == (1, (0, 0)) for a in others if a != axis)
+    is_whole = size[axis] == extent and {*padding[axis]} == {0, extent - 1}
+    return axis if is_plain and is_whole else None
+
+
+def _triangle(emit: Emitter, op: Operation, axis: int) -> Tensor:
+    """A one in row i and column j if j is the place of a sum with the element at i."""
+    extent: Dimension = op.outputs[0].shape[axis]
+    ones = tract_core(emit, "broadcast", 1.0, shape=[extent, extent], hint="ones")
+    is_upper = op.attributes["padding"][axis][1] == 0
+    made = tract_core(emit, "trilu", ones, k=0, upper=is_upper, hint="triangle")
+    assert isinstance(made, Tensor)
+    return made
+
+
+def _counts(axis: int, emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """The sums of columns."""
+    shape = op.outputs[0].shape
+    triangle = _triangle(emit, op, axis)
+    count = emit("sum_reduce", triangle, axes=[0], hint="count")
+    row = tuple(n if a == axis else 1 for a, n in enumerate(shape))
+    return [fill(emit, reshaped(emit, count, row), shape)]
+
+
+def _products(axis: int, emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """The product of each line with the triangle."""
+    (x,), shape = op.inputs, op.outputs[0].shape
+    axes = [a for a in range(len(shape)) if a != axis] + [axis]
+    back = sorted(range(len(axes)), key=axes.__getitem__)
+    moved = transposed(emit, x, axes, hint="moved")
+    lines = prod(moved.shape[:-1]), shape[axis]
+    rows = reshaped(emit, moved, lines, hint="lines")
+    sums = emit("matmul", rows, _triangle(emit, op, axis), hint="sums")
+    return [transposed(emit, reshaped(emit, sums, moved.shape), back)]
 
 
 # ---- What they are where the registry is not ----

@@ -15,9 +15,8 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operand, Operation
 from nnef_grad.language.labels import CONSTANTS
 from nnef_grad.language.library import standard
-from nnef_grad.ops.traits import BROADCASTING, LOGIC
 from nnef_grad.targets.conditions import splat
-from nnef_grad.targets.registry import lowering, replaced
+from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.shape import fill
 
 Array = npt.NDArray[Any]
@@ -25,8 +24,15 @@ Data = dict[str, Array]
 When = Callable[[Operation], bool]
 
 
-def _is_uniform(op: Operation) -> bool:
+def is_uniform(op: Operation) -> bool:
+    """Whether all elements of a constant are equal."""
     return len(set(op.attributes["value"])) == 1
+
+
+def is_cast(op: Operation, source: str, target: str) -> bool:
+    """Whether a tensor is cast from a type to another."""
+    is_cast = op.name == "cast" and op.dtype == target
+    return is_cast and [x.dtype for x in op.inputs] == [source]
 
 
 def _has_literal(op: Operation) -> bool:
@@ -34,7 +40,7 @@ def _has_literal(op: Operation) -> bool:
     most. Integers have another width there in some runtimes: one of them is a constant
     of its own.
     """
-    is_single = splat(op) if op.dtype == "integer" else _is_uniform(op)
+    is_single = splat(op) if op.dtype == "integer" else is_uniform(op)
     return is_single and len(op.attributes["shape"]) <= 5
 
 
@@ -46,34 +52,6 @@ def constant_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
         ones = [1] * len(shape)
         value = emit("constant", shape=ones, value=[value], dtype="integer", hint="one")
     return [fill(emit, value, shape)]
-
-
-# They take a literal wherever they take a tensor of numbers.
-_OF_NUMBERS = BROADCASTING - LOGIC
-
-
-def put_literals(graph: Graph, which: When) -> Graph:
-    """The graph with literals in the place of some constants, if they have one value,
-    where they are broadcast.
-    """
-    literals: dict[Operand, Operand] = {
-        op.outputs[0]: op.attributes["value"][0]
-        for op in graph.operations
-        if op.name == "constant" and op.dtype == "scalar"
-        if which(op) and _is_uniform(op)
-    }
-    if not literals:
-        return graph
-
-    def is_open(op: Operation) -> bool:
-        return not literals.keys().isdisjoint(op.inputs)
-
-    def with_literals(emit: Emitter, op: Operation) -> Sequence[Operand]:
-        operands = (literals.get(o, o) for o in op.operands)
-        (value,) = emit.emit_again(op, operands, hints=(emit.naming("single"),))
-        return [fill(emit, value, op.outputs[0].shape)]
-
-    return replaced(graph, _OF_NUMBERS, with_literals, is_open)
 
 
 # The types of tensors in single precision.

@@ -25,7 +25,7 @@ from nnef_grad.model import (
 from nnef_grad.storage import containers
 from nnef_grad.storage.data import VariableData, arrays_of
 from nnef_grad.storage.files import PathLike
-from nnef_grad.targets.cleanup import copy_outputs
+from nnef_grad.targets.passes import copy_outputs
 
 Model = Union[PathLike, Graph, TorchModel]
 

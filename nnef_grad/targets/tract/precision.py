@@ -32,7 +32,7 @@ from nnef_grad.ops.parts import section
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.targets.own_operations import OPSET, tract_core
 from nnef_grad.targets.registry import Relations
-from nnef_grad.targets.tract.weights import MOST_FOLDED
+from nnef_grad.targets.tract.loading import MOST_FOLDED, longest_axis
 
 # What only copies elements takes them as they are stored.
 _COPYING = ("slice", "tract_core_gather")
@@ -130,7 +130,7 @@ def _has_rows(op: Operation) -> bool:
 
 
 def _joined_again(graph: Graph, variables: set[Tensor]) -> Graph:
-    """The graph with variables in the place of all their parts, joined: see weights.py."""
+    """The graph with variables in the place of all their parts, joined: see loading.py."""
     near, whole = Relations(graph), dict[Tensor, Tensor]()
     for op in near.named("concat") if variables else ():
         parts = [part for x in op.inputs if (part := near.producer(x)) is not None]
@@ -161,7 +161,7 @@ def _cast(emit: Emitter, x: Tensor) -> Any:
     count = 1 if has_symbols(x.shape) else -(-prod(x.shape) // MOST_FOLDED)
     if count == 1:
         return tract_core(emit, "cast", x, to="f32", hint="single")
-    axis = max(range(x.rank), key=lambda axis: x.shape[axis])
+    axis = longest_axis(x)
     extent = x.shape[axis]
     count = min(count, extent)
     places = [extent * n // count for n in range(count + 1)]
