@@ -17,7 +17,7 @@ from nnef_grad.ops.parts import section
 from nnef_grad.ops.shape import reshaped, with_extent
 from nnef_grad.ops.windows import Padding
 from nnef_grad.targets.registry import lowering
-from nnef_grad.targets.shape import MOST_AXES, take
+from nnef_grad.targets.shape import MOST_AXES, joined, take
 from nnef_grad.targets.windows import filling_of
 
 # Makes the elements before an axis, or after it: of a tensor, the axis, a count, and
@@ -62,8 +62,7 @@ def _joined(emit: Emitter, x: Tensor, padding: Padding, side: Side) -> Tensor:
     for axis, (before, after) in enumerate(padding):
         parts = [side(emit, x, axis, before, False)] if before != 0 else []
         parts += [x, side(emit, x, axis, after, True)] if after != 0 else [x]
-        if len(parts) > 1:
-            x = emit("concat", parts, axis=axis, hint="joined")
+        x = joined(emit, parts, axis)
     return x
 
 

@@ -11,7 +11,7 @@ from math import prod
 from operator import index
 
 from nnef_grad.graph.extents import has_symbols, nominal, symbols_of
-from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.loops import Way, loop_of
 from nnef_grad.ops.elementwise import LONG_RUN
 from nnef_grad.ops.parts import slice_positions
@@ -23,11 +23,7 @@ from nnef_grad.ops.windows import (
     counts_inside,
     windows_of,
 )
-from nnef_grad.targets.windows import (
-    form_blocks,
-    moving_axes,
-    skipping_axes,
-)
+from nnef_grad.targets.windows import form_blocks, moving_axes, skipping_axes
 
 
 @dataclass(frozen=True)
@@ -41,16 +37,13 @@ class Condition:
         return self.holds(operation)
 
     def __or__(self, other: Condition) -> Condition:
-        one, another = self.holds, other.holds
-        return Condition(lambda operation: one(operation) or another(operation))
+        return Condition(lambda op: self.holds(op) or other.holds(op))
 
     def __and__(self, other: Condition) -> Condition:
-        one, another = self.holds, other.holds
-        return Condition(lambda operation: one(operation) and another(operation))
+        return Condition(lambda op: self.holds(op) and other.holds(op))
 
     def __invert__(self) -> Condition:
-        holds = self.holds
-        return Condition(lambda operation: not holds(operation))
+        return Condition(lambda op: not self.holds(op))
 
 
 always = Condition(lambda op: True)
@@ -77,6 +70,11 @@ def with_border(*borders: str) -> Condition:
     return Condition(lambda op: op.attributes["border"] in borders)
 
 
+def above_rank(rank: int) -> Condition:
+    """The operand has more axes than these."""
+    return Condition(lambda op: len(_operand(op)) > rank)
+
+
 def _operand(op: Operation, index: int = 0) -> Shape:
     return shape_of(op.operands[index])
 
@@ -90,11 +88,6 @@ def _axes(op: Operation) -> list[int]:
 
 
 # ---- Ranks and axes ----
-
-
-def above_rank(rank: int) -> Condition:
-    """The operand has more axes than these."""
-    return Condition(lambda op: len(_operand(op)) > rank)
 
 
 rank_0 = Condition(lambda op: not _operand(op))
@@ -129,13 +122,12 @@ def runs_out_of_axes(op: Operation) -> bool:
 literal_condition = Condition(lambda op: isinstance(op.operands[0], bool))
 
 
-@Condition
-def with_number_bounds(op: Operation) -> bool:
-    """Both bounds are numbers, the lower one first."""
-    _, low, high = op.operands
+def _are_in_order(low: Operand, high: Operand) -> bool:
     return isinstance(low, float) and isinstance(high, float) and low <= high
 
 
+# Both bounds are numbers, the lower one first.
+with_number_bounds = Condition(lambda op: _are_in_order(*op.operands[1:]))
 # An operand is an integer, written as a literal.
 literal_integers = Condition(lambda op: int in map(type, op.operands))
 # The first operand is broadcast.
@@ -152,14 +144,14 @@ different_batches = Condition(lambda op: _operand(op)[:-2] != _operand(op, 1)[:-
 inner_product = Condition(lambda op: _result(op)[-2:] == (1, 1))
 
 
-@Condition
-def outer_product(op: Operation) -> bool:
-    """A column is multiplied by a long row."""
-    inner = _operand(op)[-1 - op.attributes["transposeA"]]
-    is_long = nominal(_result(op)[-1]) >= LONG_RUN
-    return inner == 1 and is_long and len(_result(op)) == 2
-
-
+# A column is multiplied by a long row.
+outer_product = Condition(
+    lambda op: (
+        len(_result(op)) == 2
+        and _operand(op)[-1 - op.attributes["transposeA"]] == 1
+        and nominal(_result(op)[-1]) >= LONG_RUN
+    )
+)
 # So many numbers apart, elements share few places in a cache.
 _APART = 256
 
@@ -186,13 +178,10 @@ def no_plain_layer(op: Operation) -> bool:
     return len(weights) != 2 or not is_plain
 
 
-@Condition
-def not_by_channel(op: Operation) -> bool:
-    """A parameter is not a tensor of the shape [1, channels]."""
-    wanted = (1, *_operand(op)[1:2])
-    return any(shape_of(operand) != wanted for operand in op.operands[1:])
-
-
+# A parameter is not a tensor of the shape [1, channels].
+not_by_channel = Condition(
+    lambda op: {*map(shape_of, op.operands[1:])} != {(1, *_operand(op)[1:2])}
+)
 # A tensor serves as two parameters.
 shared_parameters = Condition(lambda op: len({*op.operands}) < len(op.operands))
 
@@ -214,9 +203,9 @@ of_some_axes = other_than(axis_start=0) | other_than(axis_count=-1) & ~_to_rank
 # An end of 0 stands for the extent.
 _to_0 = Condition(lambda op: 0 in op.attributes["end"])
 open_ended = _to_0 & Condition(lambda op: {*op.attributes["stride"]} <= {1})
-# Padding is negative.
-# tract wants the numbers of a padding.
+# The numbers of a padding are not known.
 open_padding = Condition(lambda op: bool(symbols_of(op.attributes["padding"])))
+# Padding is negative.
 cropping = Condition(
     lambda op: any(n < 0 for sides in op.attributes["padding"] for n in sides)
 )
@@ -234,13 +223,16 @@ def no_plain_range(op: Operation) -> bool:
     )
 
 
-@Condition
-def needless_stride(op: Operation) -> bool:
-    """There is a stride along an axis of which one element is taken."""
-    if {*op.attributes["stride"]} <= {1}:
-        return False
-    taken = slice_positions(_operand(op), **op.settings).values()
-    return any(positions.step > 1 == positions.count for positions in taken)
+# There is a stride along an axis of which one element is taken.
+needless_stride = Condition(
+    lambda op: (
+        not {*op.attributes["stride"]} <= {1}
+        and any(
+            taken.step > 1 == taken.count
+            for taken in slice_positions(_operand(op), **op.settings).values()
+        )
+    )
+)
 
 
 @Condition
@@ -253,10 +245,8 @@ def beside_space(op: Operation) -> bool:
 # ---- Windows ----
 
 
-@Condition
-def no_channels(op: Operation) -> bool:
-    """There are no channels; how many there are must be known."""
-    return any(index(extent) == 0 for extent in _operand(op)[1:2])
+# There are no channels; how many there are must be known.
+no_channels = Condition(lambda op: 0 in map(index, _operand(op)[1:2]))
 
 
 def _windowed(holds: Callable[[Windows], bool]) -> Condition:
@@ -318,11 +308,10 @@ biased = Condition(lambda op: op.operands[2] != 0.0)
 # The bias is a single number, and not zero.
 number_as_bias = biased & Condition(lambda op: _operand(op, 2) == ())
 
-
-@Condition
-def bias_not_by_channel(op: Operation) -> bool:
-    """The bias has axes, and not just a number for each channel."""
-    return _operand(op, 2) not in ((), (1, _result(op)[1]))
+# The bias has axes, and not just a number for each channel.
+bias_not_by_channel = Condition(
+    lambda op: _operand(op, 2) not in ((), (1, _result(op)[1]))
+)
 
 
 # ---- Loops ----

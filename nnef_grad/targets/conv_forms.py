@@ -13,7 +13,7 @@ A deconvolution whose windows go step by step is a convolution with the filter t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from math import gcd, prod
@@ -38,7 +38,7 @@ from nnef_grad.targets.conditions import (
 from nnef_grad.targets.conv import UNPADDED, turned_convolution, turned_filter
 from nnef_grad.targets.forms import form
 from nnef_grad.targets.maxima import interleaved
-from nnef_grad.targets.shape import take
+from nnef_grad.targets.shape import joined, take
 from nnef_grad.targets.windows import surrounded
 
 # A filter with more elements than this makes too many operations.
@@ -52,24 +52,32 @@ _FEW_PLACES = _PLAIN & Condition(
     lambda op: nominal(prod(windows_of(op).down)) <= MOST_PLACES
 )
 _ONE_GROUP = Condition(lambda op: groups_of(op) == 1)
-_GROUPS = ~_ONE_GROUP
-_TWO_AXES = Condition(lambda op: op.outputs[0].rank == 4)
-_SEVERAL_AXES = Condition(lambda op: op.outputs[0].rank > 3)
 _SINGLE_FILTERS = Condition(
     lambda op: op.inputs[0].shape[0] == 1 and op.inputs[1].shape[0] == groups_of(op)
 )
-_STEP_BY_STEP = Condition(
-    lambda op: all(c.stride == 1 or c.down == 1 for c in windows_of(op).axes)
+
+
+def _each_axis(holds: Callable[[AxisWindows], bool]) -> Condition:
+    """A condition on the windows along all of the axes."""
+    return Condition(lambda op: all(map(holds, windows_of(op).axes)))
+
+
+_STEP_BY_STEP = _each_axis(lambda c: c.stride == 1 or c.down == 1)
+_FEW_PHASES = _each_axis(lambda c: c.stride <= c.up) & Condition(
+    lambda op: 1 < prod(windows_of(op).stride) <= MOST_PHASES
 )
-_FEW_PHASES = Condition(
-    lambda op: (
-        1 < prod(windows_of(op).stride) <= MOST_PHASES
-        and all(c.stride <= c.up for c in windows_of(op).axes)
-    )
+_POINTWISE = _each_axis(lambda c: c.size == c.stride == 1 and c.padding == (0, 0))
+# The windows of a deconvolution cover its result, each element once.
+_ARE_TILES = _each_axis(
+    lambda c: c.dilation == 1 and c.size == c.stride and c.up == c.size * c.down
 )
-_POINTWISE = Condition(
-    lambda op: all(
-        c.size == c.stride == 1 and c.padding == (0, 0) for c in windows_of(op).axes
+# A convolution meets the same element of each tile: the gradient of a filter whose windows
+# lie side by side.
+_MEETS_TILES = _each_axis(
+    lambda c: (
+        (c.stride, c.padding) == (1, (0, 0))
+        and c.down == c.dilation
+        and c.up == c.size * c.dilation
     )
 )
 
@@ -85,13 +93,13 @@ def one_product(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     filters, depth = w.shape[0], prod(w.shape[1:])
     each = [*_windows(emit, x, windows, first=2)]
     lines = (count * len(each), depth)
-    patches = reshaped(emit, _joined(emit, each, 1), lines, "patches")
+    patches = reshaped(emit, joined(emit, each, 1), lines, "patches")
     rows = reshaped(emit, w, (filters, depth), "rows")
     found = emit("matmul", rows, patches, transposeB=True, hint="product")
     return [_by_image(emit, found, op)]
 
 
-@form("conv", _FEW_PLACES & _GROUPS)
+@form("conv", _FEW_PLACES & ~_ONE_GROUP)
 def product_for_each_group(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """The elements of all windows, and a product for each group: [groups, filters, N *
     places].
@@ -103,26 +111,12 @@ def product_for_each_group(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         reshaped(emit, window, (count, groups, 1, depth), "line")
         for window in _windows(emit, x, windows, first=2)
     ]
-    by_image = _joined(emit, each, 2)
+    by_image = joined(emit, each, 2)
     by_group = emit("transpose", by_image, axes=[1, 0, 2, 3], hint="by_group")
     patches = reshaped(emit, by_group, (groups, count * len(each), depth), "patches")
     rows = reshaped(emit, w, (groups, filters, depth), "rows")
     found = emit("matmul", rows, patches, transposeB=True, hint="product")
     return [_by_image(emit, found, op)]
-
-
-@form("conv", _FEW_PLACES & _ONE_GROUP)
-def product_for_each_place(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """A product for each window: nothing but its elements is copied at a time."""
-    x, windows = _padded(emit, op)
-    w, count = op.inputs[1], x.shape[0]
-    filters, depth = w.shape[0], prod(w.shape[1:])
-    rows, each = reshaped(emit, w, (filters, depth), "rows"), []
-    for window in _windows(emit, x, windows, first=2):
-        lines = reshaped(emit, window, (count, depth), "lines")
-        found = emit("matmul", rows, lines, transposeB=True, hint="product")
-        each.append(reshaped(emit, found, (filters, count, 1), "column"))
-    return [_by_image(emit, _joined(emit, each, 2), op)]
 
 
 @form("conv", _FEW_PLACES & _ONE_GROUP)
@@ -134,14 +128,14 @@ def product_with_images_last(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     last = emit("transpose", x, axes=[*range(1, x.rank), 0], hint="last")
     each = [*_windows(emit, last, windows, first=1)]
     columns = (depth, len(each) * count)
-    patches = reshaped(emit, _joined(emit, each, x.rank - 1), columns, "patches")
+    patches = reshaped(emit, joined(emit, each, x.rank - 1), columns, "patches")
     rows = reshaped(emit, w, (filters, depth), "rows")
     found = emit("matmul", rows, patches, hint="product")
     apart = reshaped(emit, found, (filters, len(each), count), "by_place")
     return [_by_image(emit, transposed(emit, apart, [0, 2, 1], "turned"), op)]
 
 
-@form("conv", _FEW_PLACES & _ONE_GROUP & _SEVERAL_AXES)
+@form("conv", _FEW_PLACES & _ONE_GROUP & above_rank(3))
 def rows_as_channels(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """A convolution as runtimes are made for: with many channels, the rows of a window,
     and a wide result, as the images lie along its last axis.
@@ -158,7 +152,7 @@ def rows_as_channels(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     shape = (w.shape[0], channels, *w.shape[3:], 1)
     found = emit(
         "conv",
-        _joined(emit, each, 0),
+        joined(emit, each, 0),
         reshaped(emit, w, shape, "rows"),
         padding=[(0, 0)] * (w.rank - 2),
         stride=[*(axis.stride for axis in others), 1],
@@ -181,10 +175,10 @@ def sum_for_each_place(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         products = emit("mul", w, elements, hint="products")
         total = emit("sum_reduce", products, axes=axes, hint="total")
         each.append(reshaped(emit, total, (groups, 1), "sum"))
-    return [reshaped(emit, _joined(emit, each, 1), op.outputs[0].shape)]
+    return [reshaped(emit, joined(emit, each, 1), op.outputs[0].shape)]
 
 
-@form("conv", _FEW_PLACES & _SINGLE_FILTERS & _TWO_AXES)
+@form("conv", _FEW_PLACES & _SINGLE_FILTERS & above_rank(3) & ~above_rank(4))
 def sums_along_diagonals(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """For each row of places, a product of the columns of each filter with those of its
     group, [groups, columns of w, columns of x]. A place is the sum along a diagonal: with
@@ -203,9 +197,9 @@ def sums_along_diagonals(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         elements = reshaped(emit, taken, (groups, depth, x.shape[3]), "elements")
         found = emit("matmul", turned, elements, hint="products")
         each.append(reshaped(emit, found, made, "row"))
-    joined = _joined(emit, each, 1)
+    products = joined(emit, each, 1)
     more = columns.size * columns.dilation
-    longer = emit("pad", joined, padding=[(0, 0), (0, 0), (0, more)], hint="longer")
+    longer = emit("pad", products, padding=[(0, 0), (0, 0), (0, more)], hint="longer")
     skewed = (groups, height, columns.size, x.shape[3] + columns.dilation)
     end = columns.begin + (width - 1) * columns.stride + 1
     inside = {3: Positions(columns.begin, end, columns.stride)}
@@ -239,12 +233,6 @@ def _windows(
         yield slices[place]
 
 
-def _joined(emit: Emitter, parts: Sequence[Tensor], axis: int) -> Tensor:
-    return (
-        emit("concat", parts, axis=axis, hint="joined") if len(parts) > 1 else parts[0]
-    )
-
-
 def _by_image(emit: Emitter, found: Tensor, op: Operation) -> Tensor:
     """[filters, N, places] to the result, [N, filters, x...]."""
     count, filters, *extents = op.outputs[0].shape
@@ -255,15 +243,7 @@ def _by_image(emit: Emitter, found: Tensor, op: Operation) -> Tensor:
 # ---- Windows side by side, as of patches ----
 
 
-def _are_tiles(op: Operation) -> bool:
-    """Whether the windows of a deconvolution cover its result, each element once."""
-    return all(
-        c.dilation == 1 and c.size == c.stride and c.up == c.size * c.down
-        for c in windows_of(op).axes
-    )
-
-
-@form("deconv", _PLAIN & _ONE_GROUP & Condition(_are_tiles))
+@form("deconv", _PLAIN & _ONE_GROUP & _ARE_TILES)
 def product_for_each_tile(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """[B * x..., c] and [c, C * f...] give [B, x..., C, f...]: the tiles, whose axes are
     put between each other.
@@ -280,20 +260,7 @@ def product_for_each_tile(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     return [reshaped(emit, moved, y.shape)]
 
 
-def _meets_tiles(op: Operation) -> bool:
-    """Whether a convolution meets the same element of each tile: the gradient of a filter
-    whose windows lie side by side.
-    """
-    return all(
-        c.stride == 1
-        and c.padding == (0, 0)
-        and c.down == c.dilation
-        and c.up == c.size * c.dilation
-        for c in windows_of(op).axes
-    )
-
-
-@form("conv", _PLAIN & _ONE_GROUP & Condition(_meets_tiles))
+@form("conv", _PLAIN & _ONE_GROUP & _MEETS_TILES)
 def product_over_tiles(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """[c, B * x...] and [B * x..., C * f...] give [c, C * f...]."""
     (x, w), (y,), axes = op.inputs[:2], op.outputs, windows_of(op).axes
@@ -326,10 +293,9 @@ def convolution_for_each_phase(emit: Emitter, op: Operation) -> Sequence[Tensor]
     Between the elements of the result lie those of the other phases: nothing is multiplied
     by zeros.
     """
-    windows, groups = windows_of(op), groups_of(op)
-    x, w = op.inputs[:2]
+    windows = windows_of(op)
     parts = {
-        place: _phase(emit, x, w, windows, place, groups)
+        place: _phase(emit, op, windows, place)
         for place in product(*map(range, windows.stride))
     }
     for axis in reversed(range(len(windows.axes))):
@@ -342,12 +308,8 @@ def convolution_for_each_phase(emit: Emitter, op: Operation) -> Sequence[Tensor]
 
 
 class _Taps(NamedTuple):
-    """Where the elements of a phase meet those of a filter, along an axis.
-
-    Attributes:
-        kept: the positions in the filter.
-        padding: what is read outside of the input.
-        dilation: the distance of the elements that are read.
+    """Where the elements of a phase meet those of a filter, along an axis: at positions of
+    the filter that are kept, over a padded input, whose elements lie a dilation apart.
     """
 
     kept: Positions
@@ -376,13 +338,12 @@ def _taps(axis: AxisWindows, phase: int) -> _Taps | None:
 
 def _phase(
     emit: Emitter,
-    x: Tensor,
-    w: Tensor,
+    op: Operation,
     windows: Windows,
     place: Shape,
-    groups: int,
 ) -> Tensor:
     """The elements at a phase along each axis."""
+    (x, w), groups = op.inputs[:2], groups_of(op)
     taps = [_taps(*pair) for pair in zip(windows.axes, place, strict=True)]
     reached = [tap for tap in taps if tap is not None]
     if len(reached) < len(taps):
@@ -421,31 +382,3 @@ def pixel_product(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     missing = (1,) * (columns.rank - turned.rank)
     aligned = reshaped(emit, turned, (*missing, *turned.shape), "aligned")
     return [reshaped(emit, emit("matmul", aligned, columns, hint="product"), y.shape)]
-
-
-# ---- Products as correlations ----
-
-# A correlation with a larger result was measured to be slower than a product.
-_LARGEST_RESULT = 2**20
-
-
-def _are_rows(op: Operation) -> bool:
-    """Whether an operation multiplies rows with rows."""
-    flags = op.attributes["transposeA"], op.attributes["transposeB"]
-    (y,) = op.outputs
-    return (
-        flags == (False, True)
-        and y.rank == 2
-        and nominal(prod(y.shape)) <= _LARGEST_RESULT
-    )
-
-
-@form("matmul", _are_rows)
-def correlation_of_rows(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """Each row of the one is a filter for each row of the other."""
-    images, filters = (
-        reshaped(emit, x, (x.shape[0], 1, x.shape[1]), name)
-        for x, name in zip(op.inputs, ("images", "filters"), strict=True)
-    )
-    found = emit("conv", images, filters, padding=[(0, 0)], hint="correlation")
-    return [reshaped(emit, found, op.outputs[0].shape)]

@@ -29,6 +29,13 @@ def fill(emit: Emitter, x: Operand, shape: Shape, hint: str | None = None) -> Op
     return x if {*repeats} <= {1} else emit("tile", x, repeats=repeats, hint=hint)
 
 
+def joined(
+    emit: Emitter, parts: Sequence[Tensor], axis: int, hint: str = "joined"
+) -> Tensor:
+    """The parts side by side along an axis; the part itself where it is the only one."""
+    return emit("concat", parts, axis=axis, hint=hint) if len(parts) > 1 else parts[0]
+
+
 @lowering("reshape")
 def reshape_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """To the whole shape of the result; to rank 0 without the axes that there are."""
@@ -64,8 +71,8 @@ def position_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
         kept = [axis for axis in range(x.rank) if axis not in axes]
         x = emit("transpose", x, axes=[*kept, *axes], hint="in_order")
         first, end = len(kept), x.rank
-    joined = (*x.shape[:first], prod(x.shape[first:end]), *x.shape[end:])
-    x = reshaped(emit, x, joined, hint="joined")
+    extents = (*x.shape[:first], prod(x.shape[first:end]), *x.shape[end:])
+    x = reshaped(emit, x, extents, hint="joined")
     position = emit(op.name, x, axes=[first], hint="position")
     return [reshaped(emit, position, shape)]
 
@@ -197,9 +204,7 @@ def _mirrored(emit: Emitter, x: Tensor, positions: Taken) -> Tensor:
 def one_by_one(emit: Emitter, x: Tensor, positions: Taken) -> Tensor:
     """Slices of one element each, joined in their order: only numbers can be padded."""
     for axis, taken in positions.items():
-        first, *others = _layers(emit, x, axis, taken)
-        joined = [first, *others]
-        x = emit("concat", joined, axis=axis, hint="in_order") if others else first
+        x = joined(emit, [*_layers(emit, x, axis, taken)], axis, "in_order")
     return x
 
 
