@@ -24,44 +24,37 @@ from nnef_grad.targets.conditions import crowded, outer_product
 class Speeds(NamedTuple):
     """Of a runtime: nanoseconds for a thousand multiply-adds, or for a thousand bytes, and
     for an operation.
-
-    Attributes:
-        product: of matrices.
-        small_product: of many pairs of matrices, to small ones.
-        convolution: with a group for each channel, depthwise_convolution.
-        dynamic_convolution: with a filter that is computed.
-        correlation: a convolution with longer rows in its windows than in its result;
-            with a filter for each group, depthwise_correlation.
-        deconvolution: in whatever form the runtime has it; with a group for each channel,
-            depthwise_deconvolution.
-        transposition: bytes, where one axis moves past others; so are the next three.
-        shuffle: a transposition in which more than one axis moves.
-        copies: elements that stay side by side. With a stride, elements or long runs of
-            them take as long as a transposition, and short runs as a shuffle.
-        arithmetic: element by element, and sums.
-        outer: an outer product over more than two axes, for each element of its last one.
-        column_by_row: a matrix that is the product of a column and a row.
-        crowded: a product whose rows crowd in a cache.
-        matrix: the time to begin with each pair of matrices that are multiplied.
-        operation: the time to begin with it.
     """
 
+    # Of matrices; and of many pairs of matrices, to small ones.
     product: float
     small_product: float
+    # And with a group for each channel; and with a filter that is computed.
     convolution: float
     depthwise_convolution: float
     dynamic_convolution: float
+    # A convolution with longer rows in its windows than in its result; and with a filter for
+    # each group.
     correlation: float
     depthwise_correlation: float
+    # In whatever form the runtime has it.
     deconvolution: float
     depthwise_deconvolution: float
+    # Bytes, from here on: one axis moves past others, or several do.
     transposition: float
     shuffle: float
+    # Elements that stay side by side. With a stride, elements or long runs of them take as
+    # long as a transposition, and short runs as a shuffle.
     copies: float
+    # Element by element, and sums.
     arithmetic: float
+    # An outer product over more than two axes, for each element of its last one.
     outer: float
+    # A matrix that is the product of a column and a row.
     column_by_row: float
+    # A product whose rows crowd in a cache.
     crowded: float
+    # The time to begin with each pair of matrices that are multiplied, and with an operation.
     matrix: float
     operation: float
 
