@@ -1,15 +1,11 @@
 """Pooling and box filters: pools of spatial windows with padding inside their reach, as
-all runtimes have them, and sums. Maxima and where they are: `argmax_pool`, `sample` and
-`desample` in the elements of windows, laid out one beside the other.
+all runtimes have them, and sums; maxima and where they are.
 
-    index = argmax_pool(x, size = [1, 1, 3, 3], ...)
-    dx = desample(dy, index, size = [1, 1, 3, 3], ...)
-
-No runtime has these three as they are specified. Small windows are looked at place by
-place (maxima.py). For large ones, `patches` has the elements of each window of x along an
-axis of its own. `first` is true for the first one that is as large
-as the largest: the index in another form, which takes no integers. The elements that
-`desample` fills go back to where they were.
+No runtime has `argmax_pool`, `sample` and `desample` as they are specified. Small windows are
+looked at place by place (maxima.py). For large ones, `patches` has the elements of each window
+of x along an axis of its own. `first` is true for the first one that is as large as the
+largest: the index in another form, which takes no integers. The elements that `desample` fills
+go back to where they were.
 
     patches = conv(x, one_hot, ...)
     largest = max_reduce(patches, axes = [1])
@@ -17,7 +13,6 @@ as the largest: the index in another form, which takes no integers. The elements
     priority = select(hits, [9.0, 8.0, ...], 0.0)
     highest = max_reduce(priority, axes = [1])
     first = eq(priority, highest)
-
     kept = select(first, dy, 0.0)
     dx = deconv(kept, one_hot, ...)
 
@@ -39,9 +34,9 @@ from nnef_grad.ops.pool import divisor
 from nnef_grad.ops.windows import REPEATING, Windows, basic_outside, windows_of
 from nnef_grad.targets.conditions import automatic, other_than
 from nnef_grad.targets.maxima import (
-    are_small,
     desample_maxima,
     finds_maxima,
+    finds_small_maxima,
     sample_maxima,
 )
 from nnef_grad.targets.registry import lowering
@@ -143,13 +138,9 @@ def _convolved(emit: Emitter, x: Tensor, windows: Windows, border: str) -> Tenso
     planes = layout.to_planes(emit, x, (1, *windows.up))
     if border in REPEATING:
         planes, windows = surrounded(emit, planes, windows, border)
-    sums = emit("conv", planes, _ones(emit, windows), **windows.attributes, hint="sums")
+    ones = emit("constant", shape=[1, 1, *windows.size], value=[1.0], hint="ones")
+    sums = emit("conv", planes, ones, **windows.attributes, hint="sums")
     return layout.from_planes(emit, sums, windows.down)
-
-
-def _ones(emit: Emitter, windows: Windows) -> Tensor:
-    """The filter of a sum."""
-    return emit("constant", shape=[1, 1, *windows.size], value=[1.0], hint="ones")
 
 
 # ---- Boxes in reverse ----
@@ -159,8 +150,8 @@ _OPEN = automatic | other_than(border="constant", normalize=False)
 
 @lowering("debox")
 def debox_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """With everything given, if it is not. Then windows that lie side by side repeat
-    elements, and others are those of a deconvolution.
+    """With everything given. Then windows that lie side by side repeat elements, and others
+    are those of a deconvolution.
     """
     (x,), windows = op.inputs, windows_of(op)
     if _OPEN(op):
@@ -181,8 +172,9 @@ def _deconvolved(emit: Emitter, x: Tensor, windows: Windows) -> Tensor:
     windows = layout.windows
     planes = layout.to_planes(emit, x, (1, *windows.down))
     shape = windows.output_shape(planes.shape[0], 1)
-    attributes = {**windows.attributes, "output_shape": shape}
-    sums = emit("deconv", planes, _ones(emit, windows), **attributes, hint="sums")
+    attributes = {**windows.attributes, "output_shape": shape, "hint": "sums"}
+    ones = emit("constant", shape=[1, 1, *windows.size], value=[1.0], hint="ones")
+    sums = emit("deconv", planes, ones, **attributes)
     return layout.from_planes(emit, sums, windows.up)
 
 
@@ -204,7 +196,7 @@ def sample_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """The sum of the elements that are taken, with zeros for those that are not meant."""
     (x, index), windows = op.inputs, windows_of(op)
     source = emit.producer(index)
-    if source and finds_maxima(source, windows) and are_small(source):
+    if source and finds_small_maxima(source, windows):
         return [sample_maxima(emit, x, source, op.attributes["border"])]
     layout = Layout(windows)
     chosen = _chosen(emit, layout, index, windows)
@@ -216,12 +208,10 @@ def sample_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 
 @lowering("desample")
 def desample_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """The value of a window, at one of its elements, goes back to where that was taken
-    from.
-    """
+    """The value of a window goes back to where one of its elements was taken from."""
     (x, index), windows = op.inputs, windows_of(op)
     source = emit.producer(index)
-    if source and finds_maxima(source, windows) and are_small(source):
+    if source and finds_small_maxima(source, windows):
         return [desample_maxima(emit, x, source)]
     layout = Layout(windows)
     chosen = _chosen(emit, layout, index, windows)

@@ -15,7 +15,7 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.inline import Decompose
 from nnef_grad.graph.ir import Operand, Operation, tensors
 from nnef_grad.ops.windows import windows_of
-from nnef_grad.targets.maxima import are_small, desample_maxima, finds_maxima
+from nnef_grad.targets.maxima import desample_maxima, finds_small_maxima
 from nnef_grad.targets.own_operations import OWN, tract_core
 from nnef_grad.targets.registry import Relations
 from nnef_grad.targets.windows import moving_axes
@@ -60,7 +60,7 @@ def _cubed(emit: Emitter, op: Operation) -> Sequence[Operand]:
 def _desampled_in_lines(op: Operation, near: Relations) -> Decompose | None:
     """tract takes elements that are a stride apart one by one, and runs as a whole."""
     source, windows = near.producer(op.operands[1]), windows_of(op)
-    if source is None or not (finds_maxima(source, windows) and are_small(source)):
+    if source is None or not finds_small_maxima(source, windows):
         return None
     axes = moving_axes(windows)
     return lambda emit, op: [desample_maxima(emit, op.inputs[0], source, axes)]
