@@ -83,8 +83,8 @@ def compile_for_openvino(path: Path, threads: int | None) -> Any:
 
 
 def _copy_square_matrices(path: Path) -> None:
-    """Gives each way in which a square matrix is read one of its own. OpenVINO 2026.4 takes
-    the one that it has rearranged for a product for the same matrix where it is transposed.
+    """Gives each way in which a square matrix is read one of its own: OpenVINO 2026.4
+    takes the one that it rearranged for a product for the transposed one.
     """
     import onnx
 

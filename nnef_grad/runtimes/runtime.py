@@ -64,9 +64,7 @@ class Runtime:
 
 @contextmanager
 def refusals(runtime: str, step: str, graph: Graph) -> Iterator[None]:
-    """Turns what a runtime raises, as it loads or runs a graph, into an error that names
-    both.
-    """
+    """Turns what a runtime raises into an error that names it and the graph."""
     try:
         yield
     except (NnefGradError, OSError):

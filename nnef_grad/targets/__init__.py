@@ -254,9 +254,7 @@ def _lowering(operation: Operation) -> Decompose | None:
 
 
 def _filled(form: Decompose, emit: Emitter, operation: Operation) -> Sequence[Operand]:
-    """Values of the shapes of the results: one that was simplified may have fewer
-    elements.
-    """
+    """Values of the shapes of the results: a simplified one may have fewer elements."""
     pairs = zip(form(emit, operation), operation.results, strict=True)
     return [
         fill(emit, value, result.shape) if isinstance(result, Tensor) else value
@@ -267,9 +265,7 @@ def _filled(form: Decompose, emit: Emitter, operation: Operation) -> Sequence[Op
 def _problem(
     operation: Operation, names: Mapping[Tensor, str], runtimes: Sequence[Runtime]
 ) -> Problem:
-    """The runtimes that still lack an operation, which may be one of the compiler's own,
-    and why it has no other form.
-    """
+    """The runtimes that still lack an operation, and why it has no other form."""
     lacking = " and ".join(
         r.title for r in runtimes if CommonSubset([r]).lacks(operation)
     )

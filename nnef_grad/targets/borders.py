@@ -27,9 +27,7 @@ Side = Callable[[Emitter, Tensor, int, int, bool], Tensor]
 
 @lowering("pad")
 def pad_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """Cropped elements are sliced off. Elements that a border repeats are joined to the
-    tensor, or reflected in space.
-    """
+    """Cropped elements are sliced off, repeated ones are joined or reflected."""
     (x,), padding, border = op.inputs, op.attributes["padding"], op.attributes["border"]
     if border == "constant" and symbols_of(padding):
         value = op.attributes["value"]
@@ -93,9 +91,7 @@ _SIDES: Mapping[str, Side] = {"replicate": _edge, "reflect-even": _mirror}
 
 
 def join_zeros(emit: Emitter, x: Tensor, padding: Padding) -> Tensor:
-    """The tensor with a border of zeros, which no optimiser takes for one of the
-    operation after it.
-    """
+    """The tensor with a border of zeros that no optimiser takes for its reader's."""
     return _joined(emit, x, padding, partial(_values, 0.0))
 
 

@@ -158,9 +158,7 @@ _APART = 256
 
 @Condition
 def crowded(op: Operation) -> bool:
-    """A product has as many rows as columns or more, and its rows crowd in a cache: some
-    kernels write many rows at once.
-    """
+    """A product has as many rows as columns or more, which crowd in a cache."""
     shape = _result(op)
     if len(shape) != 2 or has_symbols(shape) or outer_product(op):
         return False
@@ -170,9 +168,7 @@ def crowded(op: Operation) -> bool:
 
 @Condition
 def no_plain_layer(op: Operation) -> bool:
-    """The matrices come in batches, or the bias is neither a literal nor a number for
-    each output.
-    """
+    """There are batches of matrices, or a bias that is no number for each output."""
     weights, bias = _operand(op, 1), op.operands[2]
     is_plain = not isinstance(bias, Tensor) or bias.shape == (1, weights[0])
     return len(weights) != 2 or not is_plain
@@ -213,9 +209,7 @@ cropping = Condition(
 
 @Condition
 def no_plain_range(op: Operation) -> bool:
-    """A range goes backward, begins at a negative number, or goes from 0 to 0, or ends
-    after the extent.
-    """
+    """A range is backward, begins at a negative number, is 0 to 0, or ends outside."""
     extents = (_operand(op)[axis] for axis in _axes(op))
     ranges = zip(op.attributes["begin"], op.attributes["end"], extents, strict=True)
     return any(step < 0 for step in op.attributes["stride"]) or any(
@@ -319,9 +313,7 @@ bias_not_by_channel = Condition(
 
 @Condition
 def collecting_several_ways(op: Operation) -> bool:
-    """Parts are collected from both ends, or one is made of another that is collected along
-    another axis.
-    """
+    """Parts are collected from both ends, or one of another along another axis."""
     loop = loop_of(op)
     collected = {loop.body.outputs[one.output]: one.way for one in loop.collected}
     if len({way.direction for way in collected.values()}) > 1:

@@ -31,9 +31,10 @@ UNPADDED = ((0, 0), (0, 0))
 
 @lowering("conv")
 def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """With everything given: the padding, the groups, a bias that has a number for each
-    channel. Negative padding, as in the gradient of a filter that does not reach the end,
-    crops the input. Where windows may lie outside as a whole, zeros are joined to it.
+    """With the padding, the groups, and a bias for each channel given.
+
+    Negative padding, as in the gradient of a filter that does not reach the end, crops
+    the input. Where windows may lie outside as a whole, zeros are joined to it.
     """
     windows = windows_of(op)
     x = crop(emit, op.inputs[0], (*UNPADDED, *windows.padding), hint="cropped")
@@ -46,9 +47,7 @@ def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 
 
 def _thinned(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Tensor, Windows]:
-    """The input without the elements that a stride skips in all windows, and the windows
-    over what is left.
-    """
+    """The input without what a stride skips in all windows, and the windows over it."""
     axes = skipping_axes(windows)
     if not axes:
         return x, windows
@@ -65,9 +64,7 @@ def _thinned(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Tensor, Window
 def _biased(
     emit: Emitter, op: Operation, x: Tensor, attributes: Mapping[str, Any], hint: str
 ) -> Tensor:
-    """The operation on x, with the bias in it if it has a number for each channel, and
-    added after it otherwise: to what no window reaches, too.
-    """
+    """The operation on x, with a bias by channel, or with another added after it."""
     (y,), (_, w, bias) = op.outputs, op.operands
     is_by_channel = shape_of(bias) == (1, y.shape[1])
     is_within = is_by_channel and (op.name == "conv" or not when.uncovered(op))
@@ -89,8 +86,8 @@ _OPEN = (
 
 @lowering("deconv")
 def deconv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """With everything given, if it is not. Then a single window, as large as the result,
-    is a fully connected layer in reverse, and others are those of a convolution.
+    """With everything given. Then a single window, as large as the result, is a fully
+    connected layer in reverse, and others are those of a convolution.
     """
     windows, groups = windows_of(op), groups_of(op)
     if _OPEN(op) or (when.sized(op) and windows.has_natural_extents):
@@ -114,9 +111,8 @@ def _product(emit: Emitter, op: Operation) -> Tensor:
 
 
 def turned_convolution(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
-    """The sums that the elements of the result receive: the windows slide along the
-    result, over an input with zeros between its elements, and meet their elements in
-    reverse order.
+    """The sums that elements of the result receive: windows slide along the result,
+    over an input with zeros between its elements, which they meet in reverse order.
     """
     (x, w), groups = op.inputs[:2], groups_of(op)
     strides = zip(windows.stride, windows.down, strict=True)
@@ -140,10 +136,8 @@ def turned_convolution(emit: Emitter, op: Operation, windows: Windows) -> Tensor
 def turned_filter(
     emit: Emitter, w: Tensor, groups: int, kept: Sequence[Positions] | None = None
 ) -> Tensor:
-    """[c, C / groups, f...] to [C, c / groups, f...], turned around in space.
-
-    Args:
-        kept: the positions that are kept along each spatial axis; all, if not given.
+    """[c, C / groups, f...] to [C, c / groups, f...], turned around in space, with the
+    positions that are kept along each spatial axis; all, if not given.
     """
     filters, channels, *size = w.shape
     kept = kept or [Positions(0, extent) for extent in size]
@@ -163,10 +157,10 @@ def turned_filter(
 
 
 def _turned(emit: Emitter, w: Tensor, kept: Sequence[Positions]) -> Tensor:
-    """A part of the filter, turned around in space. One that is computed is the response
-    to a single 1, as large as the filter is; its filters are all the planes. Of a variable
-    the elements are taken one by one: tract folds slices of any variable, and other
-    operations on a large one only if nothing else reads it.
+    """A part of the filter, turned around in space. One that is computed is the
+    response to a single 1, as large as the filter is. Elements of a variable are taken
+    one by one: tract folds slices of any, and other operations on a large one only if
+    alone.
     """
     producer = emit.producer(w)
     if producer is not None and producer.name == "variable":
@@ -185,9 +179,7 @@ def _turned(emit: Emitter, w: Tensor, kept: Sequence[Positions]) -> Tensor:
 def exchanged(
     emit: Emitter, w: Tensor, groups: int, shape: Shape, exchanged: Shape
 ) -> Tensor:
-    """A filter, in whatever shape, of which the filters of a group and its channels
-    change places: from a shape to another.
-    """
+    """A filter, from a shape to another: filters and channels of groups exchanged."""
     filters, channels, *size = shape
     if channels == 1 or filters == groups:
         return reshaped(emit, w, exchanged, hint="kernels")

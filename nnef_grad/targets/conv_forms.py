@@ -101,9 +101,7 @@ def one_product(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 
 @form("conv", _FEW_PLACES & ~_ONE_GROUP)
 def product_for_each_group(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """The elements of all windows, and a product for each group: [groups, filters, N *
-    places].
-    """
+    """All windows, and a product for each group: [groups, filters, N * places]."""
     x, windows = _padded(emit, op)
     (_, w), groups, count = op.inputs[:2], groups_of(op), x.shape[0]
     filters, depth = w.shape[0] // groups, prod(w.shape[1:])
@@ -137,8 +135,8 @@ def product_with_images_last(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 
 @form("conv", _FEW_PLACES & _ONE_GROUP & above_rank(3))
 def rows_as_channels(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """A convolution as runtimes are made for: with many channels, the rows of a window,
-    and a wide result, as the images lie along its last axis.
+    """A convolution as runtimes are made for: the rows of a window are its channels,
+    and the images lie along the last axis of its result.
     """
     x, windows = _padded(emit, op)
     w, (rows, *others) = op.inputs[1], windows.axes
@@ -164,9 +162,7 @@ def rows_as_channels(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 
 @form("conv", _FEW_PLACES & _SINGLE_FILTERS)
 def sum_for_each_place(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """With one filter for each group there is no matrix. Spatial axes stay: sums along
-    several axes are faster than those along one that is as long.
-    """
+    """One filter for each group is no matrix. Sums along several axes are faster."""
     x, windows = _padded(emit, op)
     w, groups, each = op.inputs[1], groups_of(op), []
     axes = [axis for axis in range(1, w.rank) if w.shape[axis] != 1] or [1]
@@ -181,9 +177,8 @@ def sum_for_each_place(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 @form("conv", _FEW_PLACES & _SINGLE_FILTERS & above_rank(3) & ~above_rank(4))
 def sums_along_diagonals(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """For each row of places, a product of the columns of each filter with those of its
-    group, [groups, columns of w, columns of x]. A place is the sum along a diagonal: with
-    zeros after each row of that matrix, so many as the distance of windows, diagonals are
-    columns.
+    group, [groups, columns of w, columns of x]. A place is the sum along a diagonal,
+    which is a column with zeros after each row, so many as the distance of windows.
     """
     x, windows = _padded(emit, op)
     w, groups, (rows, columns) = op.inputs[1], groups_of(op), windows.axes
@@ -220,8 +215,8 @@ def _padded(emit: Emitter, op: Operation) -> tuple[Tensor, Windows]:
 def _windows(
     emit: Emitter, x: Tensor, windows: Windows, first: int
 ) -> Iterator[Tensor]:
-    """The elements of each window, from the first axis on. Axes are sliced one by one,
-    the last one first: the slices are shared, and most of them take whole rows.
+    """The elements of each window, from the first axis on, by slices that are shared:
+    along the last axis first, as most of them take whole rows.
     """
     slices: dict[Shape, Tensor] = {(): x}
     for place in product(*map(range, windows.down)):
@@ -245,9 +240,7 @@ def _by_image(emit: Emitter, found: Tensor, op: Operation) -> Tensor:
 
 @form("deconv", _PLAIN & _ONE_GROUP & _ARE_TILES)
 def product_for_each_tile(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """[B * x..., c] and [c, C * f...] give [B, x..., C, f...]: the tiles, whose axes are
-    put between each other.
-    """
+    """[B * x..., c] and [c, C * f...] give [B, x..., C, f...], the tiles."""
     (x, w), (y,), half = op.inputs[:2], op.outputs, op.outputs[0].rank - 2
     count, filters, *places = x.shape
     last = emit("transpose", x, axes=[0, *range(2, x.rank), 1], hint="channels_last")
@@ -287,11 +280,9 @@ def convolution_with_turned_filter(emit: Emitter, op: Operation) -> Sequence[Ten
 
 @form("deconv", _PLAIN & _FEW_PHASES)
 def convolution_for_each_phase(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """With a stride, an element of the result meets few elements of its windows: those at
-    a distance of the stride are sums with the same part of the filter.
-
-    Between the elements of the result lie those of the other phases: nothing is multiplied
-    by zeros.
+    """With a stride, an element of the result meets few elements of its windows: those
+    at a distance of the stride are sums with the same part of the filter, without
+    zeros.
     """
     windows = windows_of(op)
     parts = {
@@ -364,9 +355,7 @@ def _phase(
 
 @form("deconv", _PLAIN & _POINTWISE)
 def pixel_product(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """[groups, c / groups, C / groups] and [B, groups, c / groups, x], of which neither
-    B nor groups has an axis if it is 1.
-    """
+    """[groups, c / groups, C / groups] and [B, groups, c / groups, x], without ones."""
     (x, w), groups, (y,) = op.inputs[:2], groups_of(op), op.outputs
     batch, filters = x.shape[:2]
     each, channels = filters // groups, w.shape[1]

@@ -111,9 +111,7 @@ def _is_open_filter(op: Operation) -> bool:
 
 
 def work(operations: Sequence[Operation], runtime: str) -> dict[str, float]:
-    """How many thousands of multiply-adds and bytes operations take in a runtime, by the
-    kind of speed, and how many operations there are.
-    """
+    """Thousands of multiply-adds and bytes, and operations, by the kind of speed."""
     data = data_of(operations)
     done = data if runtime in FOLDING else set()
     total = dict.fromkeys(Speeds._fields, 0.0)
@@ -206,7 +204,7 @@ _LEAST_FILTERS = 64
 
 
 def _slowness(op: Operation) -> float:
-    """How much longer each multiply-add of a correlation takes, for few filters, or less
+    """How much longer a multiply-add of a correlation takes, for few filters, or less
     long for a wide result: the elements of a row of windows are collected at once.
     """
     if not _is_correlation(op):

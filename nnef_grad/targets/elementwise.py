@@ -23,9 +23,7 @@ from nnef_grad.targets.registry import Relations, each, is_instance, lowering, w
 
 @lowering("select")
 def select_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """With all operands in the rank of the result; of logicals by logic. A literal
-    condition needs no choice.
-    """
+    """In the rank of the result; of logicals by logic; a literal needs no choice."""
     condition, yes, no = op.operands
     if isinstance(condition, bool):
         return [yes if condition else no]

@@ -71,9 +71,7 @@ def open_forms(graph: Graph) -> Iterator[tuple[Operation, Form]]:
 
 
 class _Choice(Relations):
-    """The choice for the operations of a graph. Most graphs have no operation with several
-    forms, and need no relations.
-    """
+    """The choice for the operations of a graph; most need no relations."""
 
     def __init__(self, graph: Graph, runtimes: Sequence[str]) -> None:
         super().__init__(graph)
@@ -109,17 +107,13 @@ class _Choice(Relations):
         return False
 
     def _source(self, op: Operation) -> Operation | None:
-        """The operation that made the first operand, and for nothing else, if there is a
-        form of both.
-        """
+        """What made the first operand, for nothing else, if there is a form of both."""
         source = self.producers[op.inputs[0]]
         is_own = source.name in {form.source for form in FORMS[op.name]}
         return source if is_own and self.uses[op.inputs[0]] == 1 else None
 
     def _chain(self, op: Operation) -> list[Operation]:
-        """The operation, after a source that is for it alone, and before the
-        transposition that its result is for.
-        """
+        """The operation, between its own source and its own transposition."""
         source, (y, *_) = self._source(op), op.outputs
         after = self.readers[y] if self.uses[y] == 1 else []
         turned = [reader for reader in after if reader.name == "transpose"]
@@ -142,9 +136,7 @@ class _Choice(Relations):
     def _cost(
         self, chain: Sequence[Operation], op: Operation, form: Decompose | None
     ) -> float:
-        """The nanoseconds of a chain with a form of one of its operations, in all
-        runtimes together; infinite for a form that needs numbers of symbols.
-        """
+        """The nanoseconds in all runtimes; infinite if open numbers are needed."""
         with suppress(OpenExtentError):
             operations = self._emitted(chain, op, form)
             return sum(cost(operations, name) for name in self._runtimes)

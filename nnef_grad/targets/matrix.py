@@ -64,9 +64,7 @@ def _over_batches(op: Operation) -> bool:
 
 @form("sum_reduce", _over_batches & set_to(normalize=False), source="matmul")
 def product_of_all_batches(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """The sum over a batch of products is the product of rows that go through the whole
-    batch.
-    """
+    """A sum over products is the product of rows that go through the whole batch."""
     source = emit.producer(op.inputs[0])
     assert source is not None
     flags = source.attributes["transposeA"], source.attributes["transposeB"]
@@ -82,9 +80,7 @@ def product_of_all_batches(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 
 
 def _joined_rows(emit: Emitter, x: Tensor, *, inner_first: bool) -> Tensor:
-    """[batch..., inner, rows] to [batch * inner, rows], or [batch..., rows, inner] to
-    [rows, batch * inner].
-    """
+    """[batch..., inner, rows] to [batch * inner, rows], or the other way round."""
     *batch, first, last = x.shape
     if inner_first:
         return reshaped(emit, x, (prod(batch) * first, last), "lines")
@@ -140,8 +136,7 @@ class _Sum(NamedTuple):
 
 def join_products(graph: Graph) -> Graph:
     """The graph with a product of longer rows in place of a sum of products, where that
-    moves less memory. The gradient of a matrix that a network uses at each step is such
-    a sum.
+    moves less memory: as in the gradient of a matrix that is used at each step.
     """
     sums = _sums_of_products(graph)
 

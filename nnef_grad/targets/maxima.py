@@ -149,9 +149,7 @@ def _largest(emit: Emitter, source: Operation, still_along: Shape) -> Tensor:
 def _elements(
     emit: Emitter, lines: Tensor, level: _Level, border: str, value: float = 0.0
 ) -> Iterator[Tensor]:
-    """The elements at each place: in lines, of those that are a stride apart there are
-    phases.
-    """
+    """The elements at each place; in lines, of phases that are a stride apart."""
     axis, column, (before, after) = level.axis, level.column, level.outside
     first = [before + column.begin + i * column.dilation for i in range(column.size)]
     if not level.in_lines:
@@ -196,9 +194,7 @@ def _padded(
 
 
 def sample_maxima(emit: Emitter, x: Tensor, source: Operation, border: str) -> Tensor:
-    """The elements of a tensor, with its own border, where the maxima of another one
-    are.
-    """
+    """The elements of a tensor, with its border, where the maxima of another are."""
     for level in _levels(emit, source):
         elements = [*_elements(emit, x, level, border)]
         sampled: Tensor | float = 0.0
@@ -212,9 +208,7 @@ def sample_maxima(emit: Emitter, x: Tensor, source: Operation, border: str) -> T
 def desample_maxima(
     emit: Emitter, x: Tensor, source: Operation, first: Shape = ()
 ) -> Tensor:
-    """The elements of a tensor, each where the maximum of its window is; in lines, if axes
-    are to be first.
-    """
+    """The elements of a tensor, each at the maximum of its window; maybe in lines."""
     lines = _to_lines(emit, x, first)
     for level in reversed(_levels(emit, source, first)):
         left, kept = lines, list[Tensor]()
@@ -226,9 +220,7 @@ def desample_maxima(
 
 
 def _joined(emit: Emitter, parts: Sequence[Tensor], level: _Level) -> Tensor:
-    """The sum of the places along an axis, each where its elements are, a stride apart. What
-    lies in the border is left out.
-    """
+    """The sum of the places along an axis, each where its elements are."""
     axis, column = level.axis, level.column
     count = -(-(column.up + sum(level.outside)) // column.stride)
     phases: list[list[Tensor]] = [[] for _ in range(column.stride)]

@@ -43,15 +43,7 @@ def tract_core(
     hint: str | None = None,
     **attributes: Any,
 ) -> Operand:
-    """Emits an operation of the registry, and returns its result.
-
-    Args:
-        name: what it is called after the name of the registry.
-        operands: its tensors, or literals in the place of some.
-        dtype: the data type of the result.
-        hint: what the result should be called.
-        attributes: the attributes of the operation.
-    """
+    """Emits an operation of the registry, called without its prefix."""
     declaration = _declaration(name)
     named = zip(declaration.operand_names, operands, strict=True)
     call = bind(declaration, {**dict(named), **attributes}, dtype)
@@ -123,9 +115,7 @@ def put_own(runtime: str, graph: Graph) -> Graph:
 
 @found_by("tract", "onnx", name="matmul")
 def _scattered(op: Operation, near: Relations) -> Decompose | None:
-    """Adds rows where a product with a matrix of zeros and ones would; see `one_hot`.
-    None for another product.
-    """
+    """Adds rows where a product with a `one_hot` would; None for another product."""
     index = near.chain(op.operands[0], "select", "eq", "cast")
     if index is None or not op.attributes["transposeA"] or op.outputs[0].rank != 2:
         return None
@@ -139,9 +129,7 @@ def _scattered(op: Operation, near: Relations) -> Decompose | None:
 
 
 def _is_in_range(column: Tensor, extent: int, near: Relations) -> bool:
-    """Whether indices are known to be less than an extent: they are constants, or rows of
-    so many are read at them, too.
-    """
+    """Whether indices are less than an extent: constants, or those of so many rows."""
     source = near.source(column)
     made = near.producer(source)
     if made is not None and made.name == "constant":
@@ -167,8 +155,9 @@ def _added_rows(
 def _in_range(
     emit: Emitter, column: Tensor, rows: Tensor, extent: int
 ) -> tuple[Tensor, Tensor]:
-    """Indices and rows, with zeros in place of those whose index is out of range: a product
-    leaves them out, and tract would end the process. It reads numbers as indices.
+    """Indices and rows, with zeros in place of those whose index is out of range: a
+    product leaves them out, and tract would end the process. It reads numbers as
+    indices.
     """
     index = emit("cast", column, dtype="scalar", hint="index")
     place = emit("clamp", index, 0.0, extent - 1.0, hint="place")

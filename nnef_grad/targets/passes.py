@@ -36,9 +36,9 @@ When = Callable[[Operation], bool]
 
 
 def remove_copies(graph: Graph, kept: Set[Tensor]) -> Graph:
-    """The graph without copies of tensors, but for the kept ones and the outputs, and
-    without operations that do what an earlier one does: if they make an output, they
-    stay, but nothing else reads it.
+    """The graph without copies, but for the kept ones and the outputs, and without
+    operations that do what an earlier one does: if they make an output, nothing else
+    reads it.
     """
     outputs, firsts = set(graph.outputs), Firsts()
     stays = outputs | kept
@@ -88,9 +88,7 @@ _OF_NUMBERS = BROADCASTING - LOGIC
 
 
 def put_literals(graph: Graph, which: When) -> Graph:
-    """The graph with literals in the place of some constants, if they have one value,
-    where they are broadcast.
-    """
+    """The graph with literals in place of constants of one value, if broadcast."""
     literals: dict[Operand, Operand] = {
         op.outputs[0]: op.attributes["value"][0]
         for op in graph.operations
@@ -111,9 +109,7 @@ def put_literals(graph: Graph, which: When) -> Graph:
 
 @each("cast")
 def floor_casts(op: Operation, near: Relations) -> Decompose | None:
-    """Scalars are rounded down before they are cast to integers: the cast does so, but real
-    runtimes round to zero.
-    """
+    """Scalars are rounded down before they become integers; runtimes round to zero."""
     is_open = is_cast(op, "scalar", "integer")
     return (
         _floored if is_open and near.producers[op.inputs[0]].name not in STEPS else None
@@ -135,9 +131,7 @@ def scan_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
 
 
 def put_steps(graph: Graph) -> Graph:
-    """The graph with steps in the place of loops, of those inside of others too, unless
-    they are long.
-    """
+    """The graph with steps in place of loops, inside of others too, if short."""
     while any(map(is_short, graph.operations)):
         forms = [scan_lowered if is_short(op) else None for op in graph.operations]
         graph = put_bodies(graph, forms)

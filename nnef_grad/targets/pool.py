@@ -87,9 +87,7 @@ def avg_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 
 @lowering("box")
 def box_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """A mean times a volume; windows that are dilated, or that have as much padding as
-    elements, are those of a convolution.
-    """
+    """A mean times a volume; or a convolution, of dilated windows and wide borders."""
     (x,), windows = op.inputs, windows_of(op)
     border, normalize = op.attributes["border"], op.attributes["normalize"]
     if not _is_spatial(windows):
@@ -150,8 +148,8 @@ _OPEN = automatic | other_than(border="constant", normalize=False)
 
 @lowering("debox")
 def debox_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """With everything given. Then windows that lie side by side repeat elements, and others
-    are those of a deconvolution.
+    """With everything given. Then windows that lie side by side repeat elements, and
+    others are those of a deconvolution.
     """
     (x,), windows = op.inputs, windows_of(op)
     if _OPEN(op):
@@ -220,10 +218,9 @@ def desample_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 
 
 def _chosen(emit: Emitter, layout: Layout, index: Tensor, windows: Windows) -> Tensor:
-    """Whether an element is the one that the index means.
-
-    An index that a maximum has made is not looked at: there is a runtime that does
-    nothing with integers. What made it is looked at instead.
+    """Whether an element is the one that the index means. One that a maximum has made
+    is not looked at, but what made it: there is a runtime that does nothing with
+    integers.
     """
     source = emit.producer(index)
     if source and finds_maxima(source, windows):

@@ -41,9 +41,7 @@ LOWERINGS: dict[str, Decomposition] = {}
 def lowering(
     *names: str, applies: Callable[[Operation], bool] = when.always
 ) -> Callable[[Function], Function]:
-    """Enters the lowering of the named operations, for the settings to which it applies:
-    with others they have no other form, in themselves.
-    """
+    """Enters the lowering of operations, for settings; with others they have none."""
 
     def enter(function: Function) -> Function:
         for name in names:
@@ -81,9 +79,7 @@ REFUSED: Sequence[tuple[str, Condition, str]] = (
 
 
 def refusal(operation: Operation) -> str:
-    """The settings of the operation for which there is no other form; empty where there
-    are none.
-    """
+    """The settings of the operation that have no other form; empty if none."""
     for names, condition, phrase in REFUSED:
         if operation.name in names.split() and condition(operation):
             return f" {phrase}"
@@ -101,10 +97,8 @@ def written() -> FragmentFile:
 
 
 def find_lowering(operation: Operation) -> Decompose | None:
-    """Puts other operations in the place of one; None where it has no other form.
-
-    In this order: the Python lowering; the one in lowerings.nnef; the body of the
-    operation, in Python or in the standard library.
+    """Puts other operations in the place of one; None where it has no other form. First
+    the Python lowering, then that of lowerings.nnef, then the body of the operation.
     """
     name = operation.name
     own, body = LOWERINGS.get(name), DECOMPOSITIONS.get(name)
@@ -138,8 +132,8 @@ class Relations:
         return self.producers.get(operand) if isinstance(operand, Tensor) else None
 
     def chain(self, operand: Operand, *names: str) -> Operation | None:
-        """The last of some operations, of which the first made an operand, and each further
-        one the first operand of the one before; None where there are others.
+        """The last of some operations: the first made an operand, each further one the
+        first operand of the one before. None where there are others.
         """
         made = None
         for name in names:
@@ -211,9 +205,7 @@ Pattern = Callable[..., Operand]
 
 
 def is_instance(near: Relations, x: Operand, pattern: Pattern, *given: Tensor) -> bool:
-    """Whether a tensor was made of some others as a pattern is made of stand-ins for them:
-    by the same operations, with the same attributes and numbers.
-    """
+    """Whether a tensor was made of some others as a pattern is of stand-ins."""
     emit = Emitter(OpSet(), simplify=simplify)
     stand_ins: list[Operand] = [emit.stand_in(tensor) for tensor in given]
     wanted = pattern(emit, *stand_ins)

@@ -59,9 +59,7 @@ def axes_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
 
 @lowering("argmax_reduce", "argmin_reduce")
 def position_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """Along one axis, which several axes are joined to, in row-major order: those that do
-    not stand side by side go to the end.
-    """
+    """Along several axes as one, in row-major order, which go to the end if need be."""
     (x,), shape = op.operands, op.outputs[0].shape
     axes = sorted(op.attributes["axes"])
     if not axes or not isinstance(x, Tensor):
@@ -177,9 +175,7 @@ def _is_backward(taken: Positions) -> bool:
 
 
 def _range(taken: Positions, extent: int) -> tuple[int, int, int]:
-    """Begin, end and stride. The end is such that a length has no remainder, whichever
-    way it would be rounded. An end of 0 is not 0 everywhere.
-    """
+    """Begin, end and stride: the length has no remainder, and no end is 0."""
     count = taken.count
     if count in (0, 1):
         begin = taken.start if count else 1

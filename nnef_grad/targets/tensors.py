@@ -36,9 +36,8 @@ def is_cast(op: Operation, source: str, target: str) -> bool:
 
 
 def _has_literal(op: Operation) -> bool:
-    """Whether a literal can stand for the elements: it is repeated along five axes at
-    most. Integers have another width there in some runtimes: one of them is a constant
-    of its own.
+    """Whether a literal can stand for the elements, repeated along five axes at most. An
+    integer has another width there in some runtimes: it is a constant of its own.
     """
     is_single = splat(op) if op.dtype == "integer" else is_uniform(op)
     return is_single and len(op.attributes["shape"]) <= 5
@@ -65,13 +64,8 @@ DTYPES: dict[str, Any] = {
 def store_constants(
     graph: Graph, which: When, others: Iterable[str] = ()
 ) -> tuple[Graph, Data]:
-    """The graph with variables in the place of some constants, and the data of these by
-    label: scalars in single precision. The tensors stay.
-
-    Args:
-        graph: the graph.
-        which: whether a constant is to be a variable.
-        others: labels that are taken, beside those of the graph.
+    """The graph with variables in place of some constants, and their data by label, in
+    single precision. The labels differ from those of the graph, and from others.
     """
     variables = (op for op in graph.operations if op.name == "variable")
     root = _free_root([*(op.attributes["label"] for op in variables), *others])
@@ -90,8 +84,8 @@ def store_constants(
 
 
 def _free_root(labels: Iterable[str]) -> str:
-    """The folder of constants, or one with a number, which no label begins with. Upper and
-    lower case are one, and a label may be a folder of another.
+    """The folder of constants, or one with a number, with which no label begins, in
+    either case: a label may be a folder of another.
     """
     taken = [label.lower() for label in labels]
     roots = (f"{CONSTANTS}_{n}" if n else CONSTANTS for n in count())

@@ -71,8 +71,8 @@ def are_single(windows: Windows) -> bool:
 
 
 def form_blocks(windows: Windows) -> bool:
-    """Whether windows lie side by side along two axes at most. Each axis makes two of
-    [others, x1, f1, x2, f2]; a rank of 7 is too much for most runtimes.
+    """Whether windows lie side by side along two axes at most: each axis makes two of
+    [others, x1, f1, x2, f2], and a rank of 7 is too much for most runtimes.
     """
     return len(moving_axes(windows)) <= 2 and are_side_by_side(windows)
 
@@ -84,9 +84,7 @@ LOWEST = -3e38
 def surrounded(
     emit: Emitter, x: Tensor, windows: Windows, border: str, value: float = 0.0
 ) -> tuple[Tensor, Windows]:
-    """A tensor with all that windows over its last axes read outside of it, and the
-    windows over that.
-    """
+    """A tensor with the border that windows read, and the windows over that."""
     first, outside = x.rank - len(windows.up), basic_outside(windows)
     if any(map(any, outside)):
         around = (*((0, 0),) * first, *outside)
@@ -149,9 +147,7 @@ class Layout:
         return prod(self.windows.size)
 
     def take(self, emit: Emitter, x: Tensor, border: str) -> Tensor:
-        """The elements of all windows: where they are, or by convolutions that each
-        filter one element of a window.
-        """
+        """The elements of all windows: where they are, or by filters of one element."""
         windows = self.windows
         if self.in_blocks:
             extents = self._extents(windows.down, windows.size)
@@ -167,9 +163,7 @@ class Layout:
         return reshaped(emit, x, patches, hint="patches")
 
     def put(self, emit: Emitter, x: Tensor) -> Tensor:
-        """The elements where they were taken from, added where windows overlap: by the
-        same steps in reverse.
-        """
+        """The same steps in reverse: the elements are added where windows overlap."""
         for step in [] if self.in_blocks else reversed(_steps(self.windows)):
             volume = prod(step.size)
             planes = prod(x.shape[:2]) // volume
@@ -259,9 +253,7 @@ def spread(
 
 
 def _elements(shape: Shape, chosen: Sequence[int]) -> Shape:
-    """The shape with an axis for each element of the chosen axes: the third and, where
-    the last axis is one of two, the fifth.
-    """
+    """The shape with an axis of extent 1 after each chosen one: third, or fifth."""
     first, after = chosen[0], prod(shape[chosen[0] + 1 :])
     before = (prod(shape[:first]), shape[first], 1)
     if len(chosen) == 2:

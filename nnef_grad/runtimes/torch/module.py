@@ -241,9 +241,7 @@ class Module(nn.Module):  # type: ignore[misc]
 
 
 def _refuse_indirect(what: str, value: Any) -> None:
-    """Raises `UsageError` for a value that is not just an array in memory: it may be a part
-    of a tensor of several processes, or on another device.
-    """
+    """Raises `UsageError` for what is no array, or on another device."""
     if type(value) not in (torch.Tensor, nn.Parameter) or value.is_sparse:
         kind = (
             "a sparse tensor" if type(value) is torch.Tensor else type(value).__name__
@@ -254,11 +252,7 @@ def _refuse_indirect(what: str, value: Any) -> None:
 
 
 def _submodule(holder: nn.Module, name: str) -> nn.Module:
-    """The submodule of a name, which is made if there is none.
-
-    Raises:
-        KeyError: the name is no name for a submodule, or is that of something else.
-    """
+    """The submodule of a name, new or not; `KeyError` for a name that cannot be one."""
     if name not in holder._modules:
         holder.add_module(name, nn.Module())
     return holder._modules[name]

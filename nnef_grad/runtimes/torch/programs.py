@@ -28,8 +28,8 @@ Run = Callable[[Tensors], list[torch.Tensor]]
 
 
 class Program:
-    """A graph without variables, and the gradients of it that were asked for so far. What
-    a runtime runs is compiled when it is first needed.
+    """A graph without variables, and the gradients of it that were asked for so far,
+    which are compiled when they are first needed.
     """
 
     def __init__(
@@ -80,12 +80,9 @@ class Program:
 
 
 class Halves:
-    """The gradients of a graph, with respect to some of its inputs, in two halves.
-
-    Attributes:
-        wrt: the names of these inputs.
-        forward: the outputs on inputs, then what is saved besides.
-        saved: where among these everything is that is saved.
+    """The gradients of a graph, with respect to some of its inputs `wrt`, in two
+    halves. The forward half gives the outputs, then what is saved besides: `saved` says
+    where.
     """
 
     def __init__(
@@ -152,9 +149,7 @@ class _Call(Function):  # type: ignore[misc]
 
 
 def _seeds(graph: Graph, gradients: Sequence[torch.Tensor | None]) -> Tensors:
-    """The gradients of the scalar outputs, zeros for one that was not used; empty if none
-    was.
-    """
+    """The gradients of the scalar outputs, or zeros; empty if none was used."""
     known = next((g for g in gradients if g is not None), None)
     if known is None:
         return []

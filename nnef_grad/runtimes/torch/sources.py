@@ -32,11 +32,8 @@ Model = Union[PathLike, Graph, TorchModel]
 
 @dataclass(frozen=True)
 class ModelSource:
-    """The texts of a model.
-
-    Attributes:
-        text: of the graph, with its fragments and comments.
-        quantization: of the quantization info, if there is any.
+    """The texts of a model: of the graph, with its fragments and comments, and of its
+    quantization info, if there is any.
     """
 
     text: Source
@@ -47,9 +44,7 @@ class ModelSource:
         return from_source(self.text, self.quantization, shapes)
 
     def program(self, shapes: Shapes) -> Graph:
-        """The graph for such inputs, with its variables as further inputs after its own,
-        in the order of their declaration.
-        """
+        """The graph for such inputs, with variables as further inputs after its own."""
         # A variable that is an output would be an input and an output.
         return replace_variables(copy_outputs(from_source(self.text, None, shapes)))
 

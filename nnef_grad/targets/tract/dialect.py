@@ -22,8 +22,8 @@ from nnef_grad.targets.pool import max_pool_lowered
 
 
 def in_dialect(graph: Graph) -> Graph:
-    """A graph for the printer: what its text means in the dialect is what the graph given
-    computes. It is not to be evaluated: a deconvolution has the dialect's filter.
+    """A graph for the printer: its text in the dialect computes what the graph does. It
+    is not to be evaluated: a deconvolution has the dialect's filter.
     """
     spelled = put_bodies(graph, [_spelling(op) for op in graph.operations])
     return graph if spelled is graph else without_needless(spelled, graph)

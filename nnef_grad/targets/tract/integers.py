@@ -29,9 +29,7 @@ from nnef_grad.targets.tensors import is_cast
 
 @each("cast")
 def move_casts_up(op: Operation, near: Relations) -> Decompose | None:
-    """Casts of integers to scalars are before what produced the integers, or scalars are
-    made in their place.
-    """
+    """Casts of integers are before what produced these, or scalars are made instead."""
     is_open = is_cast(op, "integer", "scalar")
     has_form = is_open and near.producers[op.inputs[0]].name in _FORMS
     return _as_scalars if has_form else None
@@ -95,8 +93,8 @@ _FORMS: Mapping[str, Decompose] = {
 
 
 def make_inputs_scalar(graph: Graph) -> Graph:
-    """The graph with scalars for the inputs of integers that it makes scalars of, and
-    uses for nothing else. They are fed whole numbers.
+    """The graph with scalars for inputs of integers that it makes scalars of, and uses
+    for nothing else. They are fed whole numbers.
     """
     casts = {True: set[Tensor](), False: set[Tensor]()}
     for op in graph.operations:

@@ -78,9 +78,7 @@ def _further_readers(graph: Graph) -> Mapping[Tensor, _Readers]:
 
 
 def _way(op: Operation, x: Tensor) -> Any:
-    """How an operation reads a variable: a product that is computed again, as the first
-    one.
-    """
+    """How an operation reads a variable: a repeated product, as the first one."""
     if op.name not in ("linear", "matmul"):
         return op.outputs[0]
     shapes = tuple(operand.shape for operand in op.inputs)
@@ -122,9 +120,7 @@ def hold_divided(op: Operation, near: Relations) -> Decompose | None:
 
 
 def _divided(graph: Graph) -> set[Tensor]:
-    """Results of operations element by element that are divided along one axis, which has
-    others after it.
-    """
+    """Results element by element that are divided along one axis, not the last one."""
     near = Relations(graph)
     results = (op.outputs[0] for op in near.named(*ELEMENTWISE))
     return {

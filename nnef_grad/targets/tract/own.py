@@ -38,9 +38,7 @@ def _gather(emit: Emitter, op: Operation) -> Sequence[Operand]:
 
 
 def _with_tensors(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """A tensor for each number: tract makes it once, and goes through tensors of the same
-    shape four times as fast.
-    """
+    """Tensors for numbers: tract goes through them four times as fast."""
     shape = op.outputs[0].shape
     operands = [
         tract_core(emit, "broadcast", x, shape=shape, hint="filled")

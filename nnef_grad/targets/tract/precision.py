@@ -41,13 +41,9 @@ _COPYING = ("slice", "tract_core_gather")
 def cast_variables(
     graph: Graph, labels: Container[str], blocks: Container[str] = ()
 ) -> Graph:
-    """The graph for variables that are stored in another precision: their numbers, or what
-    is copied out of them, are made single ones.
-
-    Args:
-        graph: the graph, lowered for tract.
-        labels: the labels of these variables.
-        blocks: of those of them that are in blocks.
+    """The graph, lowered for tract, for variables of these labels in another precision,
+    some of them in blocks: numbers, or what is copied out of them, are made single
+    ones.
     """
     emitter = Emitter(OPSET.extended(graph.fragments), graph.names)
     casts: dict[Tensor, Any] = {}

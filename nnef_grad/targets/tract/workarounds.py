@@ -69,9 +69,7 @@ def _axes_with_stride(op: Operation) -> list[int]:
 
 
 def _held(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """The slice of twice the elements, of which it takes the first ones: where it ends
-    is counted from the first.
-    """
+    """The slice of twice the elements, of which it takes the first ones."""
     (x,), axis = op.inputs, _axes_with_stride(op)[0]
     repeats = [1 + (i == axis) for i in range(x.rank)]
     twice = emit("tile", x, repeats=repeats, hint="twice")
@@ -157,9 +155,7 @@ def add_opposites(op: Operation, near: Relations) -> Decompose | None:
 
 
 def _convolved(graph: Graph) -> set[Tensor]:
-    """Sums of convolutions, and what is made element by element of those at a single
-    position.
-    """
+    """Sums of convolutions, and what is made element by element of single positions."""
     summing = MOVES | {"add", "sub"}
     sums = _reached(graph, lambda op: op.name == "conv", lambda op: op.name in summing)
     return sums | _reached(
