@@ -13,14 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import compress
 from typing import NamedTuple
 
 from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import Problem, Remedy, UnsupportedError, UsageError
 from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.inline import Decompose, put_bodies
+from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.emit.loops import has_open_count
 from nnef_grad.emit.simplify import without_detours
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
@@ -142,11 +141,7 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
         graph = put_constants_before_loops(graph)
     graph = _in_rounds(graph, target, common, (*_LAST, *_OF_INPUTS))
     graph, data = store_constants(graph, common.lacks, labels)
-    lacking = list(compress(graph.operations, common.lacking(graph.operations)))
-    if lacking:
-        raise UnsupportedError.collect(
-            [_problem(op, graph.names, runtimes) for op in lacking]
-        )
+    _refuse(common.lacks, graph, runtimes)
     graph = put_inputs_first(graph)
     verify(graph)
     there = graph.tensors
@@ -199,11 +194,7 @@ _OF_INPUTS = (_Pass("tract", make_inputs_scalar),)
 def _without_loops(graph: Graph) -> Graph:
     """The graph as the standard has it, with steps in the place of loops."""
     graph = put_steps(graph)
-    long = [op for op in graph.operations if op.name == SCAN]
-    if long:
-        raise UnsupportedError.collect(
-            [_problem(op, graph.names, [STANDARD]) for op in long]
-        )
+    _refuse(lambda op: op.name == SCAN, graph, [STANDARD])
     return graph
 
 
@@ -228,10 +219,7 @@ def _round(
     found = _applied(_ALWAYS, found, common)
     if common.has_indices:
         common.keep(maxima.around_indices(found, common.lacks))
-    lacking = zip(found.operations, common.lacking(found.operations), strict=True)
-    found = put_bodies(
-        found, [_lowering(op) if is_lacking else None for op, is_lacking in lacking]
-    )
+    found = inline(found, lambda op: _lowering(op) if common.lacks(op) else None)
     if found is graph:
         found = _applied(last, found, common)
     return graph if found is graph else prune(found)
@@ -262,6 +250,15 @@ def _filled(form: Decompose, emit: Emitter, operation: Operation) -> Sequence[Op
     ]
 
 
+def _refuse(
+    is_lacking: Callable[[Operation], bool], graph: Graph, runtimes: Sequence[Runtime]
+) -> None:
+    """Raises `UnsupportedError` where there are operations that runtimes still lack."""
+    lacking = filter(is_lacking, graph.operations)
+    if problems := [_problem(op, graph.names, runtimes) for op in lacking]:
+        raise UnsupportedError.collect(problems)
+
+
 def _problem(
     operation: Operation, names: Mapping[Tensor, str], runtimes: Sequence[Runtime]
 ) -> Problem:
@@ -269,14 +266,10 @@ def _problem(
     lacking = " and ".join(
         r.title for r in runtimes if CommonSubset([r]).lacks(operation)
     )
-    integers = (names[t] for t in operation.inputs if t.dtype == "integer")
-    name = next(integers, None)
-    described = f"'{operation.name}'" + (f" of the integers '{name}'" if name else "")
-    message = f"{lacking} cannot run {described}{refusal(operation)}"
-    return Problem(message, operation.span, _remedy(operation))
-
-
-def _remedy(operation: Operation) -> Remedy | None:
-    if operation.name != SCAN:
-        return None
-    return "symbol" if has_open_count(operation) else "unroll"
+    integers = [names[t] for t in operation.inputs if t.dtype == "integer"]
+    whose = f" of the integers '{integers[0]}'" if integers else ""
+    message = f"{lacking} cannot run '{operation.name}'{whose}{refusal(operation)}"
+    remedy: Remedy | None = None
+    if operation.name == SCAN:
+        remedy = "symbol" if has_open_count(operation) else "unroll"
+    return Problem(message, operation.span, remedy)
