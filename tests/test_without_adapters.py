@@ -20,6 +20,7 @@ SAMPLE = ROOT / "samples" / "mlp.nnef"
 ADAPTERS = (
     "frontends/onnx",
     "frontends/torch",
+    "frontends/tract",
     "targets",
     "reports",
     "interop",

@@ -13,10 +13,10 @@ from typing import Any
 from nnef_grad.emit.arguments import bind
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.inline import Decompose
-from nnef_grad.frontends.tract.library import tract_library
 from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.loops import REGISTRY
+from nnef_grad.language.library import tract_library
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import SHAPES
