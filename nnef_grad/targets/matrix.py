@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial, reduce
 from itertools import pairwise
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.inline import Decompose, inline
@@ -127,75 +127,70 @@ def _blocks(op: Operation) -> list[tuple[int, int]]:
 # ---- Sums of products ----
 
 
-class _Sum(NamedTuple):
-    """The terms of a sum: products of matrices, for this sum alone, and other tensors."""
-
-    products: list[Operation]
-    others: list[Tensor]
-
-
 def join_products(graph: Graph) -> Graph:
     """The graph with a product of longer rows in place of a sum of products, where that
     moves less memory: as in the gradient of a matrix that is used at each step.
     """
-    sums = _sums_of_products(graph)
+    near = Relations(graph)
+    sums = _sums_of_products(near)
 
     def build(op: Operation) -> Decompose | None:
-        found = sums.get(op.outputs[0]) if op.name == "add" else None
-        if found is None or not _pays(found, op):
+        terms = sums.get(op.outputs[0], []) if op.name == "add" else []
+        products = _alike([near.producers[x] for x in terms if _is_product(x, near)])
+        if not products or not _pays(products):
             return None
-        return partial(_joined_products, found)
+        joined = {product.outputs[0] for product in products}
+        return partial(
+            _joined_products, products, [x for x in terms if x not in joined]
+        )
 
     return inline(graph, build) if sums else graph
 
 
-def _sums_of_products(graph: Graph) -> dict[Tensor, _Sum]:
-    """The sums that are no part of another one."""
-    near, sums = Relations(graph), dict[Tensor, _Sum]()
-    for op in graph.operations:
+def _is_product(x: Tensor, near: Relations) -> bool:
+    """Whether a tensor is a product of matrices, for one sum alone."""
+    made = near.producer(x)
+    return (
+        near.uses[x] == 1 and made is not None and made.name == "matmul" and x.rank == 2
+    )
+
+
+def _sums_of_products(near: Relations) -> dict[Tensor, list[Tensor]]:
+    """The terms of sums that are no part of another one: products first."""
+    sums = dict[Tensor, list[Tensor]]()
+    for op in near.named("add"):
         result = op.outputs[0]
-        if op.name == "matmul" and result.rank == 2:
-            sums[result] = _Sum([op], [])
-        elif op.name == "add" and all(x.shape == result.shape for x in op.inputs):
+        if all(x.shape == result.shape for x in op.inputs):
             parts = [
-                sums.pop(x) if x in sums and near.uses[x] == 1 else _Sum([], [x])
+                sums.pop(x) if x in sums and near.uses[x] == 1 else [x]
                 for x in op.inputs
             ]
-            sums[result] = reduce(_merged, sorted(parts, key=_length, reverse=True))
+            longest, *others = sorted(parts, key=len, reverse=True)
+            for part in others:
+                # The lists of a long sum are not copied.
+                longest.extend(part)
+            sums[result] = longest
     return sums
 
 
-def _length(part: _Sum) -> int:
-    return len(part.products)
-
-
-def _merged(part: _Sum, other: _Sum) -> _Sum:
-    """Both, in the lists of the first one: the lists of a long sum are not copied."""
-    part.products.extend(other.products)
-    part.others.extend(other.others)
-    return part
-
-
-def _pays(found: _Sum, op: Operation) -> bool:
+def _pays(products: Sequence[Operation]) -> bool:
     """Whether the operands have fewer elements than the sums between."""
-    products = _alike(found)
     operands = sum(prod(x.shape) for product in products for x in product.inputs)
-    between = (len(products) - 1) * prod(op.outputs[0].shape)
+    between = (len(products) - 1) * prod(products[0].outputs[0].shape)
     return nominal(operands) < nominal(between)
 
 
-def _alike(found: _Sum) -> list[Operation]:
+def _alike(products: Sequence[Operation]) -> list[Operation]:
     """The products that are transposed like the first one."""
-    settings = [product.settings for product in found.products[:1]]
-    return [product for product in found.products if product.settings in settings]
+    return [p for p in products if p.settings == products[0].settings]
 
 
-def _joined_products(found: _Sum, emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    products = _alike(found)
+def _joined_products(
+    products: Sequence[Operation], others: Sequence[Tensor], emit: Emitter, _: Operation
+) -> Sequence[Tensor]:
     flags = products[0].attributes
     lefts, rights = zip(*(product.inputs for product in products), strict=True)
     left = emit("concat", lefts, axis=0 if flags["transposeA"] else 1, hint="lefts")
     right = emit("concat", rights, axis=1 if flags["transposeB"] else 0, hint="rights")
     joined = emit("matmul", left, right, **products[0].settings, hint="product")
-    others = [p.outputs[0] for p in found.products if p not in products]
-    return [reduce(partial(emit, "add", hint="sum"), [*others, *found.others], joined)]
+    return [reduce(partial(emit, "add", hint="sum"), others, joined)]
