@@ -42,12 +42,13 @@ def tract_core(
     dtype: str = "scalar",
     hint: str | None = None,
     **attributes: Any,
-) -> Operand:
+) -> Tensor:
     """Emits an operation of the registry, called without its prefix."""
     declaration = _declaration(name)
     named = zip(declaration.operand_names, operands, strict=True)
     call = bind(declaration, {**dict(named), **attributes}, dtype)
     (result,) = emit.emit_op(call, hints=(emit.naming(hint or name),))
+    assert isinstance(result, Tensor)
     return result
 
 
@@ -131,9 +132,9 @@ def _scattered(op: Operation, near: Relations) -> Decompose | None:
 def _is_in_range(column: Tensor, extent: int, near: Relations) -> bool:
     """Whether indices are less than an extent: constants, or those of so many rows."""
     source = near.source(column)
-    made = near.producer(source)
-    if made is not None and made.name == "constant":
-        return all(0 <= index < extent for index in made.attributes["value"])
+    producer = near.producer(source)
+    if producer is not None and producer.name == "constant":
+        return all(0 <= index < extent for index in producer.attributes["value"])
     return any(
         near.source(op.operands[1]) is source and shape_of(op.operands[0])[0] <= extent
         for op in near.named("gather", "tract_core_gather")
@@ -144,25 +145,18 @@ def _is_in_range(column: Tensor, extent: int, near: Relations) -> bool:
 def _added_rows(
     column: Tensor, is_in_range: bool, emit: Emitter, op: Operation
 ) -> Sequence[Operand]:
-    """The rows, added to zeros where they are from."""
+    """The rows, added to zeros where they are from; with zeros in place of those whose index
+    is out of range: a product leaves them out, and tract would end the process. It reads
+    numbers as indices.
+    """
     (_, rows), (y,) = op.inputs, op.outputs
     if not is_in_range:
-        column, rows = _in_range(emit, column, rows, y.shape[0])
+        index = emit("cast", column, dtype="scalar", hint="index")
+        column = emit("clamp", index, 0.0, y.shape[0] - 1.0, hint="place")
+        inside = emit("eq", column, index, hint="in_range")
+        rows = emit("select", inside, rows, 0.0, hint="rows")
     zeros = tract_core(emit, "broadcast", 0.0, shape=y.shape, hint="zeros")
     return [tract_core(emit, "scatter_nd", zeros, column, rows, reduction="add")]
-
-
-def _in_range(
-    emit: Emitter, column: Tensor, rows: Tensor, extent: int
-) -> tuple[Tensor, Tensor]:
-    """Indices and rows, with zeros in place of those whose index is out of range: a
-    product leaves them out, and tract would end the process. It reads numbers as
-    indices.
-    """
-    index = emit("cast", column, dtype="scalar", hint="index")
-    place = emit("clamp", index, 0.0, extent - 1.0, hint="place")
-    inside = emit("eq", place, index, hint="in_range")
-    return place, emit("select", inside, rows, 0.0, hint="rows")
 
 
 # ---- Sums from one end of an axis with symbols to each element ----
@@ -176,8 +170,8 @@ def _running_sum(op: Operation, near: Relations) -> Decompose | None:
     axis = _open_axis(op)
     if axis is None:
         return None
-    made = near.producer(op.operands[0])
-    is_count = made is not None and made.attributes.get("value") == (1.0,)
+    source = near.producer(op.operands[0])
+    is_count = source is not None and source.attributes.get("value") == (1.0,)
     return partial(_counts if is_count else _products, axis)
 
 
@@ -199,9 +193,7 @@ def _triangle(emit: Emitter, op: Operation, axis: int) -> Tensor:
     extent: Dimension = op.outputs[0].shape[axis]
     ones = tract_core(emit, "broadcast", 1.0, shape=[extent, extent], hint="ones")
     is_upper = op.attributes["padding"][axis][1] == 0
-    made = tract_core(emit, "trilu", ones, k=0, upper=is_upper, hint="triangle")
-    assert isinstance(made, Tensor)
-    return made
+    return tract_core(emit, "trilu", ones, k=0, upper=is_upper, hint="triangle")
 
 
 def _counts(axis: int, emit: Emitter, op: Operation) -> Sequence[Operand]:
