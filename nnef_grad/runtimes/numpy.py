@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nnef_grad.graph.ir import Graph
 from nnef_grad.interpreter import evaluate
-from nnef_grad.runtimes.runtime import Array, Data, Run, precision
+from nnef_grad.runtimes import Array, Data, Run, precision
 
 
 def compile_graph(graph: Graph, data: Data, threads: int | None) -> Run:
