@@ -14,19 +14,21 @@ from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.shape import reshaped
-from nnef_grad.ops.windows import Windows, windows_of
+from nnef_grad.ops.windows import Padding, Windows, windows_of
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.borders import crop, join_zeros
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.shape import one_by_one, take
-from nnef_grad.targets.windows import (
-    are_side_by_side,
-    skipping_axes,
-    spread,
-)
+from nnef_grad.targets.windows import are_side_by_side, skipping_axes, spread
 
 # Batch and channels are not padded.
-UNPADDED = ((0, 0), (0, 0))
+_UNPADDED = ((0, 0), (0, 0))
+
+
+def cropped(emit: Emitter, x: Tensor, padding: Padding) -> tuple[Tensor, Padding]:
+    """The input without what negative padding of space crops, and the padding besides."""
+    besides = tuple((max(before, 0), max(after, 0)) for before, after in padding)
+    return crop(emit, x, (*_UNPADDED, *padding), hint="cropped"), besides
 
 
 @lowering("conv")
@@ -37,10 +39,9 @@ def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     the input. Where windows may lie outside as a whole, zeros are joined to it.
     """
     windows = windows_of(op)
-    x = crop(emit, op.inputs[0], (*UNPADDED, *windows.padding), hint="cropped")
-    padding = tuple((max(p, 0), max(q, 0)) for p, q in windows.padding)
+    x, padding = cropped(emit, op.inputs[0], windows.padding)
     if when.idle(op):
-        x = join_zeros(emit, x, (*UNPADDED, *padding))
+        x = join_zeros(emit, x, (*_UNPADDED, *padding))
         padding = ((0, 0),) * len(padding)
     x, windows = _thinned(emit, x, replace(windows, padding=padding))
     return [_biased(emit, op, x, windows.attributes, hint="unbiased")]
@@ -118,19 +119,18 @@ def turned_convolution(emit: Emitter, op: Operation, windows: Windows) -> Tensor
     strides = zip(windows.stride, windows.down, strict=True)
     factors = [1, 1, *(s if count != 1 else 1 for s, count in strides)]
     dilated = spread(emit, x, factors, zeros=True)
-    padding = [
+    padding = tuple(
         (axis.reach - 1 + axis.begin, axis.up - extent - axis.begin)
         for axis, extent in zip(windows.axes, dilated.shape[2:], strict=True)
-    ]
+    )
+    x, padding = cropped(emit, dilated, padding)
     attributes = {
         **windows.attributes,
-        "padding": [(max(p, 0), max(q, 0)) for p, q in padding],
+        "padding": padding,
         "stride": (),
         "groups": groups,
     }
-    cropped = crop(emit, dilated, (*UNPADDED, *padding), hint="cropped")
-    w = turned_filter(emit, w, groups)
-    return emit("conv", cropped, w, op.operands[2], **attributes)
+    return emit("conv", x, turned_filter(emit, w, groups), op.operands[2], **attributes)
 
 
 def turned_filter(

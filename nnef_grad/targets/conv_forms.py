@@ -26,16 +26,9 @@ from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.shape import reshaped, transposed
 from nnef_grad.ops.windows import AxisWindows, Windows, windows_of
-from nnef_grad.targets.borders import crop
-from nnef_grad.targets.conditions import (
-    Condition,
-    above_rank,
-    biased,
-    no_space,
-    repeating,
-    touching,
-)
-from nnef_grad.targets.conv import UNPADDED, turned_convolution, turned_filter
+from nnef_grad.targets import conditions as when
+from nnef_grad.targets.conditions import Condition
+from nnef_grad.targets.conv import cropped, turned_convolution, turned_filter
 from nnef_grad.targets.forms import form
 from nnef_grad.targets.maxima import interleaved
 from nnef_grad.targets.shape import joined, take
@@ -47,7 +40,13 @@ MOST_PLACES = 128
 MOST_PHASES = 16
 
 # Without a bias, over one to three axes.
-_PLAIN = touching & ~biased & ~repeating & ~no_space & ~above_rank(5)
+_PLAIN = (
+    when.touching
+    & ~when.biased
+    & ~when.repeating
+    & ~when.no_space
+    & ~when.above_rank(5)
+)
 _FEW_PLACES = _PLAIN & Condition(
     lambda op: nominal(prod(windows_of(op).down)) <= MOST_PLACES
 )
@@ -133,7 +132,7 @@ def product_with_images_last(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     return [_by_image(emit, transposed(emit, apart, [0, 2, 1], "turned"), op)]
 
 
-@form("conv", _FEW_PLACES & _ONE_GROUP & above_rank(3))
+@form("conv", _FEW_PLACES & _ONE_GROUP & when.above_rank(3))
 def rows_as_channels(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """A convolution as runtimes are made for: the rows of a window are its channels,
     and the images lie along the last axis of its result.
@@ -174,7 +173,7 @@ def sum_for_each_place(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     return [reshaped(emit, joined(emit, each, 1), op.outputs[0].shape)]
 
 
-@form("conv", _FEW_PLACES & _SINGLE_FILTERS & above_rank(3) & ~above_rank(4))
+@form("conv", _FEW_PLACES & _SINGLE_FILTERS & when.above_rank(3) & ~when.above_rank(4))
 def sums_along_diagonals(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """For each row of places, a product of the columns of each filter with those of its
     group, [groups, columns of w, columns of x]. A place is the sum along a diagonal,
@@ -206,8 +205,7 @@ def sums_along_diagonals(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 def _padded(emit: Emitter, op: Operation) -> tuple[Tensor, Windows]:
     """The input with the zeros that windows read, and the windows over that."""
     windows = windows_of(op)
-    x = crop(emit, op.inputs[0], (*UNPADDED, *windows.padding), hint="cropped")
-    padding = tuple((max(p, 0), max(q, 0)) for p, q in windows.padding)
+    x, padding = cropped(emit, op.inputs[0], windows.padding)
     inside = replace(windows, up=x.shape[2:], padding=padding)
     return surrounded(emit, x, inside, "constant")
 
@@ -341,12 +339,12 @@ def _phase(
         extents = (-(-c.up // c.stride) for c in windows.axes)
         shape = (x.shape[0], w.shape[1] * groups, *extents)
         return emit("constant", shape=shape, value=[0.0], hint="zeros")
-    padding = [tap.padding for tap in reached]
+    x, padding = cropped(emit, x, tuple(tap.padding for tap in reached))
     return emit(
         "conv",
-        crop(emit, x, (*UNPADDED, *padding), hint="cropped"),
+        x,
         turned_filter(emit, w, groups, [tap.kept for tap in reached]),
-        padding=[(max(p, 0), max(q, 0)) for p, q in padding],
+        padding=padding,
         dilation=[tap.dilation if tap.kept.count > 1 else 1 for tap in reached],
         groups=groups,
         hint="phase",

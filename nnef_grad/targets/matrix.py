@@ -16,13 +16,8 @@ from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.ops.parts import section
 from nnef_grad.ops.shape import reshaped, transposed
-from nnef_grad.targets.conditions import (
-    Condition,
-    crowded,
-    inner_product,
-    outer_product,
-    set_to,
-)
+from nnef_grad.targets import conditions as when
+from nnef_grad.targets.conditions import Condition
 from nnef_grad.targets.forms import form
 from nnef_grad.targets.registry import Relations, lowering
 from nnef_grad.targets.shape import fill
@@ -33,7 +28,7 @@ def matmul_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """First the operands are transposed, then those with fewer batches are repeated."""
     x, y = op.inputs
     flags = op.attributes["transposeA"], op.attributes["transposeB"]
-    if inner_product(op):
+    if when.inner_product(op):
         x, y = _turned(emit, x, not flags[0]), _turned(emit, y, flags[1])
         products = emit("mul", x, y, hint="products")
         return [emit("sum_reduce", products, axes=[x.rank - 2])]
@@ -62,7 +57,7 @@ def _over_batches(op: Operation) -> bool:
     return is_summed and max(axes, default=len(batch)) < len(batch)
 
 
-@form("sum_reduce", _over_batches & set_to(normalize=False), source="matmul")
+@form("sum_reduce", _over_batches & when.set_to(normalize=False), source="matmul")
 def product_of_all_batches(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """A sum over products is the product of rows that go through the whole batch."""
     source = emit.producer(op.inputs[0])
@@ -92,7 +87,7 @@ def _joined_rows(emit: Emitter, x: Tensor, *, inner_first: bool) -> Tensor:
 # ---- Products of a column and a row ----
 
 
-@form("matmul", outer_product)
+@form("matmul", when.outer_product)
 def column_times_row(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """Nothing is summed: the gradient of a matrix for a batch of one."""
     m, n = op.outputs[0].shape
@@ -107,7 +102,7 @@ def column_times_row(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 _MOST_BLOCKS = 16
 
 
-@form("matmul", crowded & Condition(lambda op: len(_blocks(op)) <= _MOST_BLOCKS))
+@form("matmul", when.crowded & Condition(lambda op: len(_blocks(op)) <= _MOST_BLOCKS))
 def product_for_each_block(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """Blocks of rows, which have more columns than rows."""
     (x, y), axis = op.inputs, int(op.attributes["transposeA"])
