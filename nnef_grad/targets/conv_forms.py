@@ -70,16 +70,6 @@ _POINTWISE = _each_axis(lambda c: c.size == c.stride == 1 and c.padding == (0, 0
 _ARE_TILES = _each_axis(
     lambda c: c.dilation == 1 and c.size == c.stride and c.up == c.size * c.down
 )
-# A convolution meets the same element of each tile: the gradient of a filter whose windows
-# lie side by side.
-_MEETS_TILES = _each_axis(
-    lambda c: (
-        (c.stride, c.padding) == (1, (0, 0))
-        and c.down == c.dilation
-        and c.up == c.size * c.dilation
-    )
-)
-
 
 # ---- Few large windows ----
 
@@ -88,22 +78,17 @@ _MEETS_TILES = _each_axis(
 def one_product(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """The elements of all windows, and one product."""
     x, windows = _padded(emit, op)
-    (_, w), count = op.inputs[:2], x.shape[0]
-    filters, depth = w.shape[0], prod(w.shape[1:])
     each = [*_windows(emit, x, windows, first=2)]
-    lines = (count * len(each), depth)
+    lines = (x.shape[0] * len(each), prod(op.inputs[1].shape[1:]))
     patches = reshaped(emit, joined(emit, each, 1), lines, "patches")
-    rows = reshaped(emit, w, (filters, depth), "rows")
-    found = emit("matmul", rows, patches, transposeB=True, hint="product")
-    return [_by_image(emit, found, op)]
+    return [_by_image(emit, _product(emit, op, patches, are_lines=True), op)]
 
 
 @form("conv", _FEW_PLACES & ~_ONE_GROUP)
 def product_for_each_group(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """All windows, and a product for each group: [groups, filters, N * places]."""
     x, windows = _padded(emit, op)
-    (_, w), groups, count = op.inputs[:2], groups_of(op), x.shape[0]
-    filters, depth = w.shape[0] // groups, prod(w.shape[1:])
+    groups, count, depth = groups_of(op), x.shape[0], prod(op.inputs[1].shape[1:])
     each = [
         reshaped(emit, window, (count, groups, 1, depth), "line")
         for window in _windows(emit, x, windows, first=2)
@@ -111,25 +96,33 @@ def product_for_each_group(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     by_image = joined(emit, each, 2)
     by_group = emit("transpose", by_image, axes=[1, 0, 2, 3], hint="by_group")
     patches = reshaped(emit, by_group, (groups, count * len(each), depth), "patches")
-    rows = reshaped(emit, w, (groups, filters, depth), "rows")
-    found = emit("matmul", rows, patches, transposeB=True, hint="product")
-    return [_by_image(emit, found, op)]
+    return [_by_image(emit, _product(emit, op, patches, are_lines=True), op)]
 
 
 @form("conv", _FEW_PLACES & _ONE_GROUP)
 def product_with_images_last(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """[C, X..., N]: slices of long runs, and a small result to transpose."""
     x, windows = _padded(emit, op)
-    w, count = op.inputs[1], x.shape[0]
-    filters, depth = w.shape[0], prod(w.shape[1:])
+    count, depth = x.shape[0], prod(op.inputs[1].shape[1:])
     last = emit("transpose", x, axes=[*range(1, x.rank), 0], hint="last")
     each = [*_windows(emit, last, windows, first=1)]
     columns = (depth, len(each) * count)
     patches = reshaped(emit, joined(emit, each, x.rank - 1), columns, "patches")
-    rows = reshaped(emit, w, (filters, depth), "rows")
-    found = emit("matmul", rows, patches, hint="product")
-    apart = reshaped(emit, found, (filters, len(each), count), "by_place")
-    return [_by_image(emit, transposed(emit, apart, [0, 2, 1], "turned"), op)]
+    filtered = _product(emit, op, patches, are_lines=False)
+    shape = (filtered.shape[0], len(each), count)
+    by_place = reshaped(emit, filtered, shape, "by_place")
+    return [_by_image(emit, transposed(emit, by_place, [0, 2, 1], "turned"), op)]
+
+
+def _product(
+    emit: Emitter, op: Operation, patches: Tensor, *, are_lines: bool
+) -> Tensor:
+    """The product of the filters with the elements of windows, for each group."""
+    w, groups = op.inputs[1], groups_of(op)
+    outer = (groups,) if groups > 1 else ()
+    shape = (*outer, w.shape[0] // groups, prod(w.shape[1:]))
+    rows = reshaped(emit, w, shape, "rows")
+    return emit("matmul", rows, patches, transposeB=are_lines, hint="product")
 
 
 @form("conv", _FEW_PLACES & _ONE_GROUP & when.above_rank(3))
@@ -226,10 +219,10 @@ def _windows(
         yield slices[place]
 
 
-def _by_image(emit: Emitter, found: Tensor, op: Operation) -> Tensor:
+def _by_image(emit: Emitter, by_filter: Tensor, op: Operation) -> Tensor:
     """[filters, N, places] to the result, [N, filters, x...]."""
     count, filters, *extents = op.outputs[0].shape
-    by_filter = reshaped(emit, found, (filters, count, *extents), "by_filter")
+    by_filter = reshaped(emit, by_filter, (filters, count, *extents), "by_filter")
     return transposed(emit, by_filter, [1, 0, *range(2, by_filter.rank)])
 
 
@@ -249,22 +242,6 @@ def product_for_each_tile(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     order = [axis for i in range(1, 1 + half) for axis in (i, 1 + half + i)]
     moved = emit("transpose", tiles, axes=[0, 1 + half, *order], hint="side_by_side")
     return [reshaped(emit, moved, y.shape)]
-
-
-@form("conv", _PLAIN & _ONE_GROUP & _MEETS_TILES)
-def product_over_tiles(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """[c, B * x...] and [B * x..., C * f...] give [c, C * f...]."""
-    (x, w), (y,), axes = op.inputs[:2], op.outputs, windows_of(op).axes
-    count, batch = x.shape[:2]
-    apart = (count, batch, *(n for c in axes for n in (c.size, c.dilation)))
-    tiles = reshaped(emit, x, apart, "tiles")
-    places, elements = range(2, tiles.rank, 2), range(3, tiles.rank, 2)
-    moved = emit("transpose", tiles, axes=[1, *places, 0, *elements], hint="by_place")
-    lines = (prod(w.shape[1:]), count * prod(y.shape[2:]))
-    rows = reshaped(emit, w, (w.shape[0], lines[0]), "rows")
-    found = emit("matmul", rows, reshaped(emit, moved, lines, "lines"), hint="product")
-    by_filter = reshaped(emit, found, (w.shape[0], count, *y.shape[2:]), "by_filter")
-    return [emit("transpose", by_filter, axes=[1, 0, *range(2, y.rank)])]
 
 
 # ---- The way back through a filter ----
