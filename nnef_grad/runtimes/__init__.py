@@ -94,9 +94,9 @@ def find_runtime(name: str) -> Runtime:
         UsageError: there is none, or a package that it needs is missing.
     """
     if name not in RUNTIMES:
-        known = ", ".join(RUNTIMES)
+        names = ", ".join(RUNTIMES)
         near = suggestion(name, list(RUNTIMES))
-        raise UsageError(f"the runtime is one of {known}, and not '{name}'{near}")
+        raise UsageError(f"the runtime is one of {names}, and not '{name}'{near}")
     runtime = RUNTIMES[name]
     missing = [package for package in runtime.packages if find_spec(package) is None]
     if missing:

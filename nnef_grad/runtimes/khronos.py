@@ -33,10 +33,10 @@ def compile_graph(graph: Graph, data: Data, threads: int | None) -> Run:
         # Its constants are in single precision, whatever they are converted to.
         module.double() if types["scalar"] == np.float64 else module.float()
         with torch.no_grad(), refusals("the PyTorch interpreter", "run", graph):
-            found = _quietly(module, fed)
+            results = _quietly(module, fed)
         return [
             result.numpy().astype(types[tensor.dtype], order="C", copy=False)
-            for tensor, result in zip(graph.outputs, found, strict=True)
+            for tensor, result in zip(graph.outputs, results, strict=True)
         ]
 
     return run

@@ -14,7 +14,7 @@ def compile_graph(graph: Graph, data: Data, threads: int | None) -> Run:
 
     def run(inputs: Sequence[Array]) -> list[Array]:
         arrays = dict(zip(graph.input_names, inputs, strict=True))
-        found = evaluate(graph, arrays, data, dtype=precision(inputs))
-        return [found[name] for name in graph.output_names]
+        results = evaluate(graph, arrays, data, dtype=precision(inputs))
+        return [results[name] for name in graph.output_names]
 
     return run

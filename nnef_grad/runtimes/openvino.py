@@ -52,14 +52,14 @@ def _of_size(graph: Graph, data: Data, threads: int | None) -> Run:
 
     def run(inputs: Sequence[Array]) -> list[Array]:
         fed = zip(graph.input_names, inputs, strict=True)
-        given = {
+        values = {
             # It shares no memory that cannot be written to.
             read[name]: value if value.flags.writeable else value.copy()
             for name, value in fed
             if name in read
         }
         with refusals("OpenVINO", "run", graph):
-            request.infer(given, share_inputs=True)
+            request.infer(values, share_inputs=True)
         return [
             np.array(request.get_output_tensor(place).data, DTYPES[tensor.dtype])
             for place, tensor in enumerate(graph.outputs)
@@ -101,16 +101,15 @@ def _copy_square_matrices(path: Path) -> None:
             if name not in square:
                 continue
             way = node.op_type, place, [*map(str, node.attribute)]
-            known = ways.setdefault(name, [])
-            if way not in known:
-                known.append(way)
-            if number := known.index(way):
+            others = ways.setdefault(name, [])
+            others += [] if way in others else [way]
+            if number := others.index(way):
                 node.input[place] = f"{name}/{number}"
-    for name, known in ways.items():
-        for number in range(1, len(known)):
+    for name, others in ways.items():
+        for number in range(1, len(others)):
             copy = model.graph.initializer.add()
             copy.CopyFrom(stored[name])
             copy.name = f"{name}/{number}"
-    if any(len(known) > 1 for known in ways.values()):
+    if any(len(others) > 1 for others in ways.values()):
         is_large = model.ByteSize() >= MOST_BYTES
         onnx.save(model, path, save_as_external_data=is_large)

@@ -214,15 +214,15 @@ def _round(
     graph: Graph, common: CommonSubset, kept: Set[Tensor], last: Sequence[_Pass]
 ) -> Graph:
     """The graph with operations replaced that a runtime lacks, once."""
-    found = remove_copies(graph, kept)
-    found = put_literals(found, common.lacks)
-    found = _applied(_ALWAYS, found, common)
+    changed = remove_copies(graph, kept)
+    changed = put_literals(changed, common.lacks)
+    changed = _applied(_ALWAYS, changed, common)
     if common.has_indices:
-        common.keep(maxima.around_indices(found, common.lacks))
-    found = inline(found, lambda op: _lowering(op) if common.lacks(op) else None)
-    if found is graph:
-        found = _applied(last, found, common)
-    return graph if found is graph else prune(found)
+        common.keep(maxima.around_indices(changed, common.lacks))
+    changed = inline(changed, lambda op: _lowering(op) if common.lacks(op) else None)
+    if changed is graph:
+        changed = _applied(last, changed, common)
+    return graph if changed is graph else prune(changed)
 
 
 def _applied(passes: Sequence[_Pass], graph: Graph, common: CommonSubset) -> Graph:

@@ -145,8 +145,8 @@ def turned_filter(
     shape = (channels * groups, filters // groups, *extents)
     producer = emit.producer(w)
     if producer is None or producer.name != "constant":
-        given = (filters, channels, *extents)
-        return exchanged(emit, _turned(emit, w, kept), groups, given, shape)
+        before = (filters, channels, *extents)
+        return exchanged(emit, _turned(emit, w, kept), groups, before, shape)
     value = producer.attributes["value"]
     if len(value) > 1:
         parts = np.reshape(value, (groups, filters // groups, channels, *size))

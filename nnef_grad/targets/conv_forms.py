@@ -140,7 +140,7 @@ def rows_as_channels(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         for taken in (take(emit, last, {1: rows.positions(place)}),)
     ]
     shape = (w.shape[0], channels, *w.shape[3:], 1)
-    found = emit(
+    images_last = emit(
         "conv",
         joined(emit, each, 0),
         reshaped(emit, w, shape, "rows"),
@@ -149,7 +149,8 @@ def rows_as_channels(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         dilation=[*(axis.dilation for axis in others), 1],
         hint="product",
     )
-    return [emit("transpose", found, axes=[x.rank - 1, 1, 0, *range(2, x.rank - 1)])]
+    axes = [x.rank - 1, 1, 0, *range(2, x.rank - 1)]
+    return [emit("transpose", images_last, axes=axes)]
 
 
 @form("conv", _FEW_PLACES & _SINGLE_FILTERS)
@@ -177,13 +178,13 @@ def sums_along_diagonals(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     depth, (height, width) = prod(w.shape[1:3]), (rows.down, columns.down)
     lines = reshaped(emit, w, (groups, depth, columns.size), "lines")
     turned = emit("transpose", lines, axes=[0, 2, 1], hint="turned")
-    made = (groups, 1, columns.size * x.shape[3])
+    row = (groups, 1, columns.size * x.shape[3])
     each = []
     for place in range(height):
         taken = take(emit, x, {2: rows.positions(place)})
         elements = reshaped(emit, taken, (groups, depth, x.shape[3]), "elements")
-        found = emit("matmul", turned, elements, hint="products")
-        each.append(reshaped(emit, found, made, "row"))
+        pairs = emit("matmul", turned, elements, hint="products")
+        each.append(reshaped(emit, pairs, row, "row"))
     products = joined(emit, each, 1)
     more = columns.size * columns.dilation
     longer = emit("pad", products, padding=[(0, 0), (0, 0), (0, more)], hint="longer")
@@ -237,8 +238,8 @@ def product_for_each_tile(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     last = emit("transpose", x, axes=[0, *range(2, x.rank), 1], hint="channels_last")
     lines = reshaped(emit, last, (count * prod(places), filters), "lines")
     rows = reshaped(emit, w, (filters, prod(w.shape[1:])), "rows")
-    found = emit("matmul", lines, rows, hint="product")
-    tiles = reshaped(emit, found, (count, *places, *w.shape[1:]), "tiles")
+    by_place = emit("matmul", lines, rows, hint="product")
+    tiles = reshaped(emit, by_place, (count, *places, *w.shape[1:]), "tiles")
     order = [axis for i in range(1, 1 + half) for axis in (i, 1 + half + i)]
     moved = emit("transpose", tiles, axes=[0, 1 + half, *order], hint="side_by_side")
     return [reshaped(emit, moved, y.shape)]
@@ -339,8 +340,8 @@ def pixel_product(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     inner: Shape = (groups,) if groups > 1 else ()
     rows = reshaped(emit, w, (*inner, each, channels), "rows")
     if not outer:
-        found = emit("matmul", rows, columns, transposeA=True, hint="product")
-        return [reshaped(emit, found, y.shape)]
+        pixels = emit("matmul", rows, columns, transposeA=True, hint="product")
+        return [reshaped(emit, pixels, y.shape)]
     last = len(inner)
     turned = emit("transpose", rows, axes=[*range(last), last + 1, last], hint="turned")
     missing = (1,) * (columns.rank - turned.rank)

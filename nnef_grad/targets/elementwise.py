@@ -132,9 +132,9 @@ def _divided(emit: Emitter, x: Tensor, y: Tensor) -> Operand:
     """The probability in the derivative of y = gelu(x)."""
     rule, values = derivative_library()["gelu_vjp"], {"x": x, "y": y, "dy": 1.0}
     (slope,) = Evaluator(emit).instantiate(rule, values, str, None).values()
-    made = emit.producer(slope)
-    assert made is not None
-    return made.operands[0]
+    product = emit.producer(slope)
+    assert product is not None
+    return product.operands[0]
 
 
 # ---- Copies, casts and sums ----

@@ -68,10 +68,10 @@ def product_of_all_batches(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         _joined_rows(emit, left, inner_first=flags[0]),
         _joined_rows(emit, right, inner_first=not flags[1]),
     )
-    found = emit(
+    product = emit(
         "matmul", *joined, transposeA=flags[0], transposeB=flags[1], hint="product"
     )
-    return [reshaped(emit, found, op.outputs[0].shape)]
+    return [reshaped(emit, product, op.outputs[0].shape)]
 
 
 def _joined_rows(emit: Emitter, x: Tensor, *, inner_first: bool) -> Tensor:
@@ -144,10 +144,8 @@ def join_products(graph: Graph) -> Graph:
 
 def _is_product(x: Tensor, near: Relations) -> bool:
     """Whether a tensor is a product of matrices, for one sum alone."""
-    made = near.producer(x)
-    return (
-        near.uses[x] == 1 and made is not None and made.name == "matmul" and x.rank == 2
-    )
+    is_alone = x.rank == 2 and near.uses[x] == 1
+    return is_alone and near.chain(x, "matmul") is not None
 
 
 def _sums_of_products(near: Relations) -> dict[Tensor, list[Tensor]]:

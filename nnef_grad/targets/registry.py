@@ -135,20 +135,20 @@ class Relations:
         """The last of some operations: the first made an operand, each further one the
         first operand of the one before. None where there are others.
         """
-        made = None
+        step = None
         for name in names:
-            made = self.producer(operand)
-            if made is None or made.name != name:
+            step = self.producer(operand)
+            if step is None or step.name != name:
                 return None
-            operand = made.operands[0]
-        return made
+            operand = step.operands[0]
+        return step
 
     def source(self, operand: Operand) -> Operand:
         """The tensor whose elements an operand has, in their order."""
-        made = self.producer(operand)
-        if made is None or made.name not in RESHAPING:
+        producer = self.producer(operand)
+        if producer is None or producer.name not in RESHAPING:
             return operand
-        return self.source(made.operands[0])
+        return self.source(producer.operands[0])
 
     def named(self, *names: str) -> Iterator[Operation]:
         """The operations of some names."""
@@ -204,13 +204,13 @@ def each(*names: str) -> Callable[[Find], Callable[[Graph], Graph]]:
 Pattern = Callable[..., Operand]
 
 
-def is_instance(near: Relations, x: Operand, pattern: Pattern, *given: Tensor) -> bool:
+def is_instance(near: Relations, x: Operand, pattern: Pattern, *around: Tensor) -> bool:
     """Whether a tensor was made of some others as a pattern is of stand-ins."""
     emit = Emitter(OpSet(), simplify=simplify)
-    stand_ins: list[Operand] = [emit.stand_in(tensor) for tensor in given]
+    stand_ins: list[Operand] = [emit.stand_in(tensor) for tensor in around]
     wanted = pattern(emit, *stand_ins)
     # What stands where a tensor of the pattern stands.
-    places = dict(zip(stand_ins, given, strict=True))
+    places = dict(zip(stand_ins, around, strict=True))
 
     def agree(x: Operand, wanted: Operand) -> bool:
         if isinstance(x, tuple) and isinstance(wanted, tuple):

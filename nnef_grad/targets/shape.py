@@ -152,8 +152,8 @@ def slice_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     (x,) = op.operands
     if not isinstance(x, Tensor):
         return [x]
-    found = slice_positions(x.shape, **op.settings)
-    return [take(emit, x, dict(sorted(found.items())))]
+    taken = slice_positions(x.shape, **op.settings)
+    return [take(emit, x, dict(sorted(taken.items())))]
 
 
 def take(emit: Emitter, x: Tensor, positions: Taken) -> Tensor:

@@ -93,8 +93,8 @@ class Module(nn.Module):  # type: ignore[misc]
         super().__init__()
         self._runtime = find_runtime(runtime).name
         self._recompute = recompute
-        given = read(model, data)
-        self._source = given.source
+        contents = read(model, data)
+        self._source = contents.source
         graph = self._source.graph()
         self._inputs = dict(zip(graph.input_names, graph.inputs, strict=True))
         # Variables of one label, ignoring case, are one parameter.
@@ -103,9 +103,9 @@ class Module(nn.Module):  # type: ignore[misc]
         self._labels = [first.setdefault(label.lower(), label) for label in labels]
         self._variables = dict(zip(self._labels, graph.variables, strict=True))
         self._programs: dict[tuple[tuple[int, ...], ...], Program] = {}
-        constants = self._constants(given, buffers, graph.names)
-        self._hold(_values(graph, given.data), constants)
-        self._freeze(given.trainable, graph.names)
+        constants = self._constants(contents, buffers, graph.names)
+        self._hold(_values(graph, contents.data), constants)
+        self._freeze(contents.trainable, graph.names)
 
     def forward(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> Outputs:
         """The output of the graph, or a tuple of its outputs.
@@ -120,12 +120,11 @@ class Module(nn.Module):  # type: ignore[misc]
             NnefGradError: inputs are missing, unknown, or do not fit; the runtime
                 cannot run the graph.
         """
-        given = self._arguments(args, kwargs)
-        held = {label: attrgetter(label)(self) for label in self._variables}
-        self._refuse_misfits(given, held)
+        fed, held = self._arguments(args, kwargs), self._held()
+        self._refuse_misfits(fed, held)
         values = [held[label] for label in self._labels]
-        found = self._program(given)([*given.values(), *values])
-        return found if len(found) > 1 else found[0]
+        results = self._program(fed)([*fed.values(), *values])
+        return results if len(results) > 1 else results[0]
 
     def save(self, path: PathLike, *, overwrite: bool = False) -> None:
         """Writes the model, with the original text of its graph and the current values
@@ -139,7 +138,7 @@ class Module(nn.Module):  # type: ignore[misc]
             NnefGradError: the path names a text, exists, or cannot be written; or
                 values are not on the CPU, or are spread over several processes.
         """
-        held = {label: attrgetter(label)(self) for label in self._variables}
+        held = self._held()
         for label, value in held.items():
             _refuse_indirect(f"'{label}'", value)
         values = {label: value.detach().numpy() for label, value in held.items()}
@@ -158,8 +157,11 @@ class Module(nn.Module):  # type: ignore[misc]
 
     # ---- Parameters ----
 
+    def _held(self) -> dict[str, Any]:
+        return {label: attrgetter(label)(self) for label in self._variables}
+
     def _constants(
-        self, given: Given, buffers: Collection[str], names: Names
+        self, read: ReadModel, buffers: Collection[str], names: Names
     ) -> set[str]:
         """The labels of the variables that are no parameters."""
         refuse_unknown(buffers, self._variables, "no variable has the label")
@@ -168,7 +170,7 @@ class Module(nn.Module):  # type: ignore[misc]
             for label, tensor in self._variables.items()
             if label in buffers
             or tensor.dtype != "scalar"
-            or (given.parameters is not None and names[tensor] not in given.parameters)
+            or (read.parameters is not None and names[tensor] not in read.parameters)
         }
 
     def _hold(self, values: Mapping[Tensor, torch.Tensor], constants: set[str]) -> None:
@@ -204,23 +206,23 @@ class Module(nn.Module):  # type: ignore[misc]
         if len(args) > len(names):
             message = f"the graph has {len(names)} inputs, and {len(args)} are given"
             raise UsageError(message)
-        given = dict(zip(names, args, strict=False))
+        fed = dict(zip(names, args, strict=False))
         refuse_unknown(kwargs, names, "the graph has no input")
-        for name in filter(given.__contains__, kwargs):
+        for name in filter(fed.__contains__, kwargs):
             raise UsageError(f"input '{name}' is given twice")
-        given.update(kwargs)
-        missing = ", ".join(f"'{name}'" for name in names if name not in given)
+        fed.update(kwargs)
+        missing = ", ".join(f"'{name}'" for name in names if name not in fed)
         if missing:
             raise UsageError(f"the inputs {missing} are missing")
-        return {name: given[name] for name in names}
+        return {name: fed[name] for name in names}
 
     def _refuse_misfits(
-        self, given: Mapping[str, Any], held: Mapping[str, torch.Tensor]
+        self, inputs: Mapping[str, Any], held: Mapping[str, torch.Tensor]
     ) -> None:
         """Raises `UsageError` for what the runtime would misread: it gets memory."""
         fed = [
             (f"input '{name}'", self._inputs[name], value)
-            for name, value in given.items()
+            for name, value in inputs.items()
         ]
         for label, value in held.items():
             tensor = self._variables[label]
@@ -235,23 +237,21 @@ class Module(nn.Module):  # type: ignore[misc]
         precision = numbers[-1] if numbers else torch.float32
         runtime = find_runtime(self._runtime)
         if str(precision).removeprefix("torch.") not in runtime.precisions:
-            known = " and ".join(runtime.precisions)
-            message = f"the runtime '{runtime.name}' computes in {known}"
+            precisions = " and ".join(runtime.precisions)
+            message = f"the runtime '{runtime.name}' computes in {precisions}"
             raise UsageError(f"{message}, and the model is in {precision}")
         for what, tensor, value in fed:
             wanted = precision if tensor.dtype == "scalar" else DTYPES[tensor.dtype]
             if value.dtype != wanted:
                 raise UsageError(f"{what} must be {wanted}, and is {value.dtype}")
 
-    def _program(self, given: Mapping[str, torch.Tensor]) -> Program:
+    def _program(self, inputs: Mapping[str, torch.Tensor]) -> Program:
         """The program for inputs of such shapes."""
-        shapes = {name: tuple(value.shape) for name, value in given.items()}
+        shapes = {name: tuple(value.shape) for name, value in inputs.items()}
         key = tuple(shapes.values())
         if key not in self._programs:
-            graph = self._source.program(shapes)
-            self._programs[key] = Program(
-                graph, find_runtime(self._runtime), self._recompute
-            )
+            graph, runtime = self._source.program(shapes), find_runtime(self._runtime)
+            self._programs[key] = Program(graph, runtime, self._recompute)
         return self._programs[key]
 
 
@@ -314,7 +314,7 @@ class ModelSource:
         save_source(path, self.text, self.quantization, data, overwrite=overwrite)
 
 
-class Given(NamedTuple):
+class ReadModel(NamedTuple):
     """A model as the caller gave it: its texts, and the data of its variables by label."""
 
     source: ModelSource
@@ -325,29 +325,22 @@ class Given(NamedTuple):
     trainable: Collection[str] | None = None
 
 
-def read(model: Model, data: Data | None) -> Given:
-    """The texts and the data of a model.
-
-    Raises:
-        NnefGradError: it cannot be read, or data are given for a model that has its own.
-    """
+def read(model: Model, data: Data | None) -> ReadModel:
+    """The texts and the data of a model, which may have its own."""
     if isinstance(model, Graph):
-        return Given(_printed(model), data or {})
+        return ReadModel(_printed(model), data or {})
     if data is not None:
         raise UsageError("this model has its own data: 'data' is for a Graph")
     if isinstance(model, TorchModel):
         parameters = set(model.parameters.values())
-        return Given(_printed(model.graph), model.data, parameters, model.trainable)
+        return ReadModel(_printed(model.graph), model.data, parameters, model.trainable)
     container = containers.open_container(model)
-    if dialect_of(container.graph(), None) != STANDARD:
-        # What it computes with while it is read is known here only.
-        graph = from_container(container)
-        known = arrays_of(declared_variables(graph), VariableData(container).of(graph))
-        return Given(_printed(graph), known)
     source = ModelSource(container.graph(), container.quantization())
-    graph = source.graph()
-    data = VariableData(container).of(graph)
-    return Given(source, arrays_of(declared_variables(graph), data))
+    is_standard = dialect_of(container.graph(), None) == STANDARD
+    # What a dialect computes with while it is read is known here only.
+    graph = source.graph() if is_standard else from_container(container)
+    arrays = arrays_of(declared_variables(graph), VariableData(container).of(graph))
+    return ReadModel(source if is_standard else _printed(graph), arrays)
 
 
 def _printed(graph: Graph) -> ModelSource:
