@@ -19,9 +19,7 @@ from nnef_grad.targets.tensors import DTYPES
 
 
 def compile_graph(graph: Graph, data: Data, threads: int | None) -> Run:
-    """The function of a graph: a model for each size of the inputs. OpenVINO computes some
-    sums over open extents wrong, and refuses others.
-    """
+    """The function of a graph: a model for each size, as open extents have errors."""
 
     @lru_cache(_SIZES)
     def of_size(*numbers: tuple[str, int]) -> Run:

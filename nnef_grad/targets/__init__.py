@@ -37,6 +37,7 @@ from nnef_grad.targets import (  # noqa: F401
     matrix,
     maxima,
     onnx,
+    passes,
     pool,
     shape,
 )
@@ -51,17 +52,6 @@ from nnef_grad.targets.facts import (
 )
 from nnef_grad.targets.forms import choose_forms
 from nnef_grad.targets.own_operations import put_own
-from nnef_grad.targets.passes import (
-    add_biases,
-    copy_outputs,
-    floor_casts,
-    hold_zeros,
-    join_copies,
-    put_constants_before_loops,
-    put_literals,
-    put_steps,
-    remove_copies,
-)
 from nnef_grad.targets.registry import find_lowering, refusal
 from nnef_grad.targets.shape import fill
 from nnef_grad.targets.tensors import Data, store_constants
@@ -129,7 +119,9 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
     runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in _names(target)))
     runtimes += READERS.get(target, ())
     if not runtimes:
-        return Lowered(_without_loops(graph))
+        graph = passes.put_steps(graph)
+        _refuse(lambda op: op.name == SCAN, graph, [STANDARD])
+        return Lowered(graph)
     graph = with_bodies(without_stops(graph), without_stops)
     graph, common = without_detours(graph), CommonSubset(runtimes)
     if not common.registries:
@@ -137,8 +129,8 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
         refuse_symbols(graph, f"{titles} cannot run", UnsupportedError)
     if REGISTRY in common.registries:
         in_rounds = partial(_in_rounds, target=target, common=common, last=_LAST)
-        graph = with_bodies(graph, lambda body: join_copies(in_rounds(body)))
-        graph = put_constants_before_loops(graph)
+        graph = with_bodies(graph, lambda body: passes.join_copies(in_rounds(body)))
+        graph = passes.put_constants_before_loops(graph)
     graph = _in_rounds(graph, target, common, (*_LAST, *_OF_INPUTS))
     graph, data = store_constants(graph, common.lacks, labels)
     _refuse(common.lacks, graph, runtimes)
@@ -166,36 +158,29 @@ class _Pass(NamedTuple):
 
 # Before all others, in every round, and when there is nothing else to do.
 _FIRST = (
-    _Pass(ALL, floor_casts),
+    _Pass(ALL, passes.floor_casts),
     _Pass("khronos tract converter", share_probabilities),
 )
 _ALWAYS = (
     _Pass("tract", partial(put_own, "tract"), REGISTRY),
     _Pass("onnx", partial(put_own, "onnx"), REGISTRY),
     _Pass("tract", move_casts_up),
-    _Pass("tract converter", add_biases),
+    _Pass("tract converter", passes.add_biases),
 )
 _LAST = (
     _Pass(ALL, partial(without_detours, joins=True)),
-    _Pass("onnx converter", copy_outputs),
+    _Pass("onnx converter", passes.copy_outputs),
     _Pass("tract", split_large_variables),
     _Pass("tract", hold_divided),
     _Pass("tract", workarounds.hold_steps),
     _Pass("tract", workarounds.join_repeats),
     _Pass("tract", workarounds.add_opposites),
     _Pass("tract", workarounds.split_sums),
-    _Pass("onnx converter", hold_zeros),
+    _Pass("onnx converter", passes.hold_zeros),
     _Pass("tract", rename_misread),
 )
 # The inputs of the body of a loop stay what they are.
 _OF_INPUTS = (_Pass("tract", make_inputs_scalar),)
-
-
-def _without_loops(graph: Graph) -> Graph:
-    """The graph as the standard has it, with steps in the place of loops."""
-    graph = put_steps(graph)
-    _refuse(lambda op: op.name == SCAN, graph, [STANDARD])
-    return graph
 
 
 def _in_rounds(
@@ -214,8 +199,8 @@ def _round(
     graph: Graph, common: CommonSubset, kept: Set[Tensor], last: Sequence[_Pass]
 ) -> Graph:
     """The graph with operations replaced that a runtime lacks, once."""
-    changed = remove_copies(graph, kept)
-    changed = put_literals(changed, common.lacks)
+    changed = passes.remove_copies(graph, kept)
+    changed = passes.put_literals(changed, common.lacks)
     changed = _applied(_ALWAYS, changed, common)
     if common.has_indices:
         common.keep(maxima.around_indices(changed, common.lacks))

@@ -33,10 +33,8 @@ def cropped(emit: Emitter, x: Tensor, padding: Padding) -> tuple[Tensor, Padding
 
 @lowering("conv")
 def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """With the padding, the groups, and a bias for each channel given.
-
-    Negative padding, as in the gradient of a filter that does not reach the end, crops
-    the input. Where windows may lie outside as a whole, zeros are joined to it.
+    """With everything given. Negative padding crops the input, and zeros are joined to
+    it where windows may lie outside as a whole.
     """
     windows = windows_of(op)
     x, padding = cropped(emit, op.inputs[0], windows.padding)
@@ -136,9 +134,7 @@ def turned_convolution(emit: Emitter, op: Operation, windows: Windows) -> Tensor
 def turned_filter(
     emit: Emitter, w: Tensor, groups: int, kept: Sequence[Positions] | None = None
 ) -> Tensor:
-    """[c, C / groups, f...] to [C, c / groups, f...], turned around in space, with the
-    positions that are kept along each spatial axis; all, if not given.
-    """
+    """[c, C / groups, f...] to [C, c / groups, f...], turned, with kept positions."""
     filters, channels, *size = w.shape
     kept = kept or [Positions(0, extent) for extent in size]
     extents = [taken.count for taken in kept]
@@ -157,10 +153,9 @@ def turned_filter(
 
 
 def _turned(emit: Emitter, w: Tensor, kept: Sequence[Positions]) -> Tensor:
-    """A part of the filter, turned around in space. One that is computed is the
-    response to a single 1, as large as the filter is. Elements of a variable are taken
-    one by one: tract folds slices of any, and other operations on a large one only if
-    alone.
+    """A part of the filter, turned around: computed, as the response to a single 1; of
+    a variable, one by one: tract folds slices of any, and else only of what is read
+    once.
     """
     producer = emit.producer(w)
     if producer is not None and producer.name == "variable":

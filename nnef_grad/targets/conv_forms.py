@@ -127,9 +127,7 @@ def _product(
 
 @form("conv", _FEW_PLACES & _ONE_GROUP & when.above_rank(3))
 def rows_as_channels(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """A convolution as runtimes are made for: the rows of a window are its channels,
-    and the images lie along the last axis of its result.
-    """
+    """With the rows of a window as channels, and images along the last axis."""
     x, windows = _padded(emit, op)
     w, (rows, *others) = op.inputs[1], windows.axes
     last = emit("transpose", x, axes=[*range(1, x.rank), 0], hint="last")
@@ -207,9 +205,7 @@ def _padded(emit: Emitter, op: Operation) -> tuple[Tensor, Windows]:
 def _windows(
     emit: Emitter, x: Tensor, windows: Windows, first: int
 ) -> Iterator[Tensor]:
-    """The elements of each window, from the first axis on, by slices that are shared:
-    along the last axis first, as most of them take whole rows.
-    """
+    """The elements of each window, by shared slices, from those of whole rows on."""
     slices: dict[Shape, Tensor] = {(): x}
     for place in product(*map(range, windows.down)):
         for axis in reversed(range(len(place))):
@@ -256,10 +252,7 @@ def convolution_with_turned_filter(emit: Emitter, op: Operation) -> Sequence[Ten
 
 @form("deconv", _PLAIN & _FEW_PHASES)
 def convolution_for_each_phase(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """With a stride, an element of the result meets few elements of its windows: those
-    at a distance of the stride are sums with the same part of the filter, without
-    zeros.
-    """
+    """With a stride, elements at its distance are sums with one part of the filter."""
     windows = windows_of(op)
     parts = {
         place: _phase(emit, op, windows, place)
@@ -275,9 +268,7 @@ def convolution_for_each_phase(emit: Emitter, op: Operation) -> Sequence[Tensor]
 
 
 class _Taps(NamedTuple):
-    """Where the elements of a phase meet those of a filter, along an axis: at positions of
-    the filter that are kept, over a padded input, whose elements lie a dilation apart.
-    """
+    """The positions of a filter that a phase meets, and their convolution."""
 
     kept: Positions
     padding: tuple[int, int]

@@ -22,9 +22,7 @@ from nnef_grad.targets.conditions import crowded, outer_product
 
 
 class Speeds(NamedTuple):
-    """Of a runtime: nanoseconds for a thousand multiply-adds, or for a thousand bytes, and
-    for an operation.
-    """
+    """Nanoseconds for a thousand multiply-adds, or bytes, and for an operation."""
 
     # Of matrices; and of many pairs of matrices, to small ones.
     product: float
@@ -98,16 +96,13 @@ def data_of(operations: Iterable[Operation]) -> set[Tensor]:
 
 def cost(operations: Sequence[Operation], runtime: str) -> float:
     """The nanoseconds that a runtime takes for operations, in their order."""
-    if any(map(_is_open_filter, operations)):
+    filters = (op.operands[1] for op in operations if op.name in _FILTERS)
+    if any(symbols_of(shape_of(w)) for w in filters):
+        # No runtime has filters whose extents have symbols.
         return inf
     speeds: dict[str, float] = SPEEDS[runtime]._asdict()
     kinds = work(operations, runtime).items()
     return sum(speeds[kind] * amount for kind, amount in kinds)
-
-
-def _is_open_filter(op: Operation) -> bool:
-    """Whether an operation has a filter whose extents have symbols: no runtime has it."""
-    return op.name in ("conv", "deconv") and bool(symbols_of(shape_of(op.operands[1])))
 
 
 def work(operations: Sequence[Operation], runtime: str) -> dict[str, float]:

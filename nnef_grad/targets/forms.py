@@ -30,9 +30,7 @@ Function = TypeVar("Function", bound=Decompose)
 
 
 class Form(NamedTuple):
-    """A form of an operation: what emits it, the settings that it is for, and the operation
-    that must make the first operand, if it is another form of both.
-    """
+    """What emits a form, its settings, and what must make the first operand, if any."""
 
     build: Decompose
     applies: Callable[[Operation], bool]

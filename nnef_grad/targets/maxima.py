@@ -60,9 +60,8 @@ def finds_small_maxima(source: Operation, windows: Windows) -> bool:
 def around_indices(
     graph: Graph, lacks: Callable[[Operation], bool]
 ) -> Iterator[Operation]:
-    """The operations that make the index of a maximum, and those that read it, where these
-    are `sample` and `desample` in the same windows. A runtime that has an index has it in the
-    windows in which it does not lack the maximum.
+    """The operations that make the index of a maximum, and those that read it, where
+    these are `sample` and `desample` in windows in which the runtimes have the maximum.
     """
     near = Relations(graph)
     for op in near.named("argmax_pool"):
@@ -117,9 +116,7 @@ def _from_lines(emit: Emitter, lines: Tensor, axes: Shape, shape: Shape) -> Tens
 
 
 def _levels(emit: Emitter, source: Operation, first: Shape = ()) -> list[_Level]:
-    """The axes that the windows of a maximum move along, from the last one on, over the
-    maxima along those after it; in lines, if axes are to be `first`.
-    """
+    """The axes that the windows move along, the last one first; in lines, or not."""
     (x,), windows, border = source.inputs, windows_of(source), source.settings["border"]
     value, axes = LOWEST if border == "ignore" else 0.0, moving_axes(windows)
     lines, levels = _to_lines(emit, x, first), list[_Level]()

@@ -62,28 +62,18 @@ def _same(shape: Shape, *others: Any, **attributes: Any) -> Shape:
     return shape
 
 
-def _given(input: Shape, shape: Shape) -> Shape:
-    return shape
-
-
-def _gathered(input: Shape, indices: Shape, axis: int, datum_type: str) -> Shape:
-    return gather_shape(input, indices, axis)
-
-
-def _counted(start: int, end: int, step: int) -> Shape:
-    return (len(range(start, end, step)),)
-
-
 OPSET = OpSet(
     shapes={
         **SHAPES,
         "tract_core_cast": _same,
         "tract_core_scatter_nd": _same,
-        "tract_core_broadcast": _given,
-        "tract_core_gather": _gathered,
-        "tract_core_range": _counted,
         "tract_core_erf": _same,
         "tract_core_trilu": _same,
+        "tract_core_broadcast": lambda x, shape: shape,
+        "tract_core_gather": lambda x, indices, axis, datum_type: gather_shape(
+            x, indices, axis
+        ),
+        "tract_core_range": lambda start, end, step: (len(range(start, end, step)),),
     }
 )
 
@@ -145,9 +135,9 @@ def _is_in_range(column: Tensor, extent: int, near: Relations) -> bool:
 def _added_rows(
     column: Tensor, is_in_range: bool, emit: Emitter, op: Operation
 ) -> Sequence[Operand]:
-    """The rows, added to zeros where they are from; with zeros in place of those whose index
-    is out of range: a product leaves them out, and tract would end the process. It reads
-    numbers as indices.
+    """The rows, added to zeros where they are from; zeros for indices out of range,
+    which a product leaves out, and which end the process of tract. It reads numbers as
+    indices.
     """
     (_, rows), (y,) = op.inputs, op.outputs
     if not is_in_range:
@@ -164,9 +154,7 @@ def _added_rows(
 
 @found_by("tract", "onnx", name="box")
 def _running_sum(op: Operation, near: Relations) -> Decompose | None:
-    """The running sum of a window of a whole open axis: runtimes want the numbers of windows,
-    and have triangles of any extent. None for others. Ones are counted.
-    """
+    """A window of a whole open axis: runtimes want numbers, but have open triangles."""
     axis = _open_axis(op)
     if axis is None:
         return None

@@ -37,8 +37,7 @@ When = Callable[[Operation], bool]
 
 def remove_copies(graph: Graph, kept: Set[Tensor]) -> Graph:
     """The graph without copies, but for the kept ones and the outputs, and without
-    operations that do what an earlier one does: if they make an output, nothing else
-    reads it.
+    repeated operations: if they make an output, nothing else reads it.
     """
     outputs, firsts = set(graph.outputs), Firsts()
     stays = outputs | kept
@@ -213,7 +212,11 @@ def hold_zeros(op: Operation, near: Relations) -> Decompose | None:
     the data of a convolution is right by itself, but not next to automatic padding.
     """
     is_open = op.outputs[0] in near.fact(_misreading) and _WITH_ZEROS(op)
-    return _zeros if is_open else None
+    return _with_zeros if is_open else None
+
+
+def _with_zeros(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    return [join_zeros(emit, op.inputs[0], op.attributes["padding"])]
 
 
 def _misreading(graph: Graph) -> set[Tensor]:
@@ -224,10 +227,6 @@ def _misreading(graph: Graph) -> set[Tensor]:
             is_right = op.name == "conv" and not automatic(op)
             read += op.operands[1:] if is_right else op.operands
     return sources(graph, tensors(read), leads_to_filter)
-
-
-def _zeros(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    return [join_zeros(emit, op.inputs[0], op.attributes["padding"])]
 
 
 @each(*LAYERS, "batch_normalization")

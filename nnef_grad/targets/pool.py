@@ -150,9 +150,7 @@ _OPEN = automatic | other_than(border="constant", normalize=False)
 
 @lowering("debox")
 def debox_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """With everything given. Then windows that lie side by side repeat elements, and
-    others are those of a deconvolution.
-    """
+    """With everything given; repeated elements, zeros between, or a deconvolution."""
     (x,), windows = op.inputs, windows_of(op)
     if _OPEN(op):
         volume = prod(windows.size) if op.attributes["normalize"] else 1
@@ -220,9 +218,8 @@ def desample_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 
 
 def _chosen(emit: Emitter, layout: Layout, index: Tensor, windows: Windows) -> Tensor:
-    """Whether an element is the one that the index means. One that a maximum has made
-    is not looked at, but what made it: there is a runtime that does nothing with
-    integers.
+    """Whether an element is meant. There is a runtime that does nothing with integers:
+    an index that a maximum has made is not looked at, but what made it.
     """
     source = emit.producer(index)
     if source and finds_maxima(source, windows):

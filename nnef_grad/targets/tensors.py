@@ -64,9 +64,7 @@ DTYPES: dict[str, Any] = {
 def store_constants(
     graph: Graph, which: When, others: Iterable[str] = ()
 ) -> tuple[Graph, Data]:
-    """The graph with variables in place of some constants, and their data by label, in
-    single precision. The labels differ from those of the graph, and from others.
-    """
+    """The graph with variables for some constants, and their data by new labels."""
     variables = (op for op in graph.operations if op.name == "variable")
     root = _free_root([*(op.attributes["label"] for op in variables), *others])
     data, operations = Data(), list(graph.operations)
@@ -84,9 +82,7 @@ def store_constants(
 
 
 def _free_root(labels: Iterable[str]) -> str:
-    """The folder of constants, or one with a number, with which no label begins, in
-    either case: a label may be a folder of another.
-    """
+    """The folder of constants, maybe with a number: no label begins so, in any case."""
     taken = [label.lower() for label in labels]
     roots = (f"{CONSTANTS}_{n}" if n else CONSTANTS for n in count())
     return next(r for r in roots if not any(label.startswith(r) for label in taken))

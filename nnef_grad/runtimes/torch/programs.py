@@ -28,9 +28,7 @@ Run = Callable[[Tensors], list[torch.Tensor]]
 
 
 class Program:
-    """A graph without variables, and the gradients of it that were asked for so far,
-    which are compiled when they are first needed.
-    """
+    """A graph without variables, and those of its gradients that were asked for."""
 
     def __init__(
         self, graph: Graph, runtime: Runtime, recompute: float | None = None
@@ -75,9 +73,8 @@ class Program:
 
 
 class Halves:
-    """The gradients of a graph, with respect to some of its inputs `wrt`, in two
-    halves. The forward half gives the outputs, then what is saved besides: `saved` says
-    where.
+    """The gradients with respect to the inputs `wrt` in two halves. The forward half
+    gives the outputs, and what is saved: `saved` are its places.
     """
 
     def __init__(

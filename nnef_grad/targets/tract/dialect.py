@@ -22,9 +22,7 @@ from nnef_grad.targets.pool import max_pool_lowered
 
 
 def in_dialect(graph: Graph) -> Graph:
-    """A graph for the printer: its text in the dialect computes what the graph does. It
-    is not to be evaluated: a deconvolution has the dialect's filter.
-    """
+    """A graph for the printer, not to evaluate: deconvolutions have other filters."""
     spelled = put_bodies(graph, [_spelling(op) for op in graph.operations])
     return graph if spelled is graph else without_needless(spelled, graph)
 

@@ -93,9 +93,7 @@ _FORMS: Mapping[str, Decompose] = {
 
 
 def make_inputs_scalar(graph: Graph) -> Graph:
-    """The graph with scalars for inputs of integers that it makes scalars of, and uses
-    for nothing else. They are fed whole numbers.
-    """
+    """The graph with scalars for inputs of integers that it only makes scalars of."""
     casts = {True: set[Tensor](), False: set[Tensor]()}
     for op in graph.operations:
         casts[is_cast(op, "integer", "scalar")].update(op.inputs)
@@ -103,18 +101,18 @@ def make_inputs_scalar(graph: Graph) -> Graph:
     chosen = {t: replace(t, dtype="scalar") for t in graph.inputs if t in only_cast}
     if not chosen:
         return graph
-    operations = (substitute(op, chosen) for op in graph.operations)
+    operations = [substitute(op, chosen) for op in graph.operations]
+    # An external has the data type of what it introduces.
+    typed = (
+        replace(op, dtype=op.outputs[0].dtype) if op.name == "external" else op
+        for op in operations
+    )
     names = {new: graph.names[old] for old, new in chosen.items()}
     notes = (f"  {name}: input, whole numbers as scalars" for name in names.values())
     return replace(
         graph,
         inputs=tuple(chosen.get(tensor, tensor) for tensor in graph.inputs),
-        operations=tuple(map(_with_own_type, operations)),
+        operations=tuple(typed),
         names={**graph.names, **names},
         notes=(*graph.notes, *notes),
     )
-
-
-def _with_own_type(op: Operation) -> Operation:
-    """An external has the data type of what it introduces."""
-    return replace(op, dtype=op.outputs[0].dtype) if op.name == "external" else op

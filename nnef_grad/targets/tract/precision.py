@@ -41,10 +41,7 @@ _COPYING = ("slice", "tract_core_gather")
 def cast_variables(
     graph: Graph, labels: Container[str], blocks: Container[str] = ()
 ) -> Graph:
-    """The graph, lowered for tract, for variables of these labels in another precision,
-    some of them in blocks: numbers, or what is copied out of them, are made single
-    ones.
-    """
+    """The graph with single numbers of variables of other precisions, or in blocks."""
     emitter = Emitter(OPSET.extended(graph.fragments), graph.names)
     casts: dict[Tensor, Tensor] = {}
     every = Relations(graph).named("variable")
@@ -143,9 +140,7 @@ def _is_whole(joined: Operation, parts: Sequence[Operation]) -> bool:
 
 
 def _cast(emit: Emitter, x: Tensor) -> Tensor:
-    """The tensor in single precision. tract casts in each run, and not as it loads the graph,
-    what takes more than a certain size then: so a large variable is cast by parts.
-    """
+    """In single precision, by parts where large: tract would not fold the cast."""
     count = 1 if has_symbols(x.shape) else -(-prod(x.shape) // MOST_FOLDED)
     if count == 1:
         return tract_core(emit, "cast", x, to="f32", hint="single")
