@@ -23,7 +23,7 @@ from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.emit.loops import has_open_count
 from nnef_grad.emit.simplify import without_detours
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
-from nnef_grad.graph.loops import REGISTRY, SCAN, with_bodies
+from nnef_grad.graph.loops import is_loop, with_bodies
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.stops import without_stops
 from nnef_grad.graph.symbols import number_needed_by, refuse_symbols
@@ -47,6 +47,7 @@ from nnef_grad.targets.facts import (
     CONVERTER,
     RUNTIMES,
     STANDARD,
+    TRACT_CORE,
     CommonSubset,
     Runtime,
 )
@@ -120,14 +121,14 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
     runtimes += READERS.get(target, ())
     if not runtimes:
         graph = passes.put_steps(graph)
-        _refuse(lambda op: op.name == SCAN, graph, [STANDARD])
+        _refuse(is_loop, graph, [STANDARD])
         return Lowered(graph)
     graph = with_bodies(without_stops(graph), without_stops)
     graph, common = without_detours(graph), CommonSubset(runtimes)
     if not common.registries:
         titles = " and ".join(runtime.title for runtime in runtimes)
         refuse_symbols(graph, f"{titles} cannot run", UnsupportedError)
-    if REGISTRY in common.registries:
+    if TRACT_CORE in common.registries:
         in_rounds = partial(_in_rounds, target=target, common=common, last=_LAST)
         graph = with_bodies(graph, lambda body: passes.join_copies(in_rounds(body)))
         graph = passes.put_constants_before_loops(graph)
@@ -162,8 +163,8 @@ _FIRST = (
     _Pass("khronos tract converter", share_probabilities),
 )
 _ALWAYS = (
-    _Pass("tract", partial(put_own, "tract"), REGISTRY),
-    _Pass("onnx", partial(put_own, "onnx"), REGISTRY),
+    _Pass("tract", partial(put_own, "tract"), TRACT_CORE),
+    _Pass("onnx", partial(put_own, "onnx"), TRACT_CORE),
     _Pass("tract", move_casts_up),
     _Pass("tract converter", passes.add_biases),
 )
@@ -255,6 +256,6 @@ def _problem(
     whose = f" of the integers '{integers[0]}'" if integers else ""
     message = f"{lacking} cannot run '{operation.name}'{whose}{refusal(operation)}"
     remedy: Remedy | None = None
-    if operation.name == SCAN:
+    if is_loop(operation):
         remedy = "symbol" if has_open_count(operation) else "unroll"
     return Problem(message, operation.span, remedy)

@@ -12,8 +12,8 @@ from nnef_grad.emit.firsts import Firsts
 from nnef_grad.emit.inline import Decompose, put_bodies
 from nnef_grad.emit.loops import emit_loop, hoisted, is_short, unrolled
 from nnef_grad.graph.extents import has_symbols
-from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, tensors
-from nnef_grad.graph.loops import SCAN, loop_of
+from nnef_grad.graph.ir import LOOP, Graph, Operand, Operation, Tensor, tensors
+from nnef_grad.graph.loops import loop_of
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.language.library import standard
 from nnef_grad.ops.traits import BROADCASTING, DATA, LAYERS, LOGIC, STEPS, UNIQUE
@@ -123,8 +123,8 @@ def _floored(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 # ---- Loops ----
 
 
-@lowering(SCAN, applies=is_short)
-def scan_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
+@lowering(LOOP, applies=is_short)
+def loop_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """Its steps."""
     return unrolled(emit, op)
 
@@ -132,7 +132,7 @@ def scan_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
 def put_steps(graph: Graph) -> Graph:
     """The graph with steps in place of loops, inside of others too, if short."""
     while any(map(is_short, graph.operations)):
-        forms = [scan_lowered if is_short(op) else None for op in graph.operations]
+        forms = [loop_lowered if is_short(op) else None for op in graph.operations]
         graph = put_bodies(graph, forms)
     return graph
 
@@ -153,7 +153,7 @@ def _joined_copies(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [x]
 
 
-@each(SCAN)
+@each(LOOP)
 def put_constants_before_loops(op: Operation, near: Relations) -> Decompose | None:
     """No constants are in the bodies of loops."""
     return _with_constants
