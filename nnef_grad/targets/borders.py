@@ -23,6 +23,8 @@ from nnef_grad.targets.windows import filling_of
 # Makes the elements before an axis, or after it: of a tensor, the axis, a count, and
 # whether they come after.
 Side = Callable[[Emitter, Tensor, int, int, bool], Tensor]
+# Attributes of a padding.
+Filling = Mapping[str, Any]
 
 
 @lowering("pad")
@@ -34,10 +36,9 @@ def pad_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         return [_joined(emit, x, padding, partial(_values, value))]
     filling = filling_of(border, op.attributes["value"])
     wider = tuple((max(before, 0), max(after, 0)) for before, after in padding)
-    if not any(map(any, wider)):
-        return [crop(emit, x, padding)]
     if wider != padding:
-        x = emit("pad", x, padding=wider, **filling, hint="wider")
+        if any(map(any, wider)):
+            x = emit("pad", x, padding=wider, **filling, hint="wider")
         return [crop(emit, x, padding)]
     if border == "ignore":
         return [emit("pad", x, padding=wider, **filling)]
@@ -81,10 +82,8 @@ def _mirror(emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool) -> Te
 def _values(
     value: float, emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool
 ) -> Tensor:
-    shape = with_extent(x.shape, axis, count)
-    return emit(
-        "constant", shape=shape, value=[value], hint="values" if value else "zeros"
-    )
+    shape, hint = with_extent(x.shape, axis, count), "values" if value else "zeros"
+    return emit("constant", shape=shape, value=[value], hint=hint)
 
 
 _SIDES: Mapping[str, Side] = {"replicate": _edge, "reflect-even": _mirror}
@@ -95,9 +94,7 @@ def join_zeros(emit: Emitter, x: Tensor, padding: Padding) -> Tensor:
     return _joined(emit, x, padding, partial(_values, 0.0))
 
 
-def _in_space(
-    emit: Emitter, x: Tensor, padding: Padding, filling: Mapping[str, Any]
-) -> Tensor:
+def _in_space(emit: Emitter, x: Tensor, padding: Padding, filling: Filling) -> Tensor:
     """The same padding of axes that stand after two others."""
     first = next(axis for axis, sides in enumerate(padding) if any(sides))
     missing = list(range(2 - first))
@@ -109,9 +106,7 @@ def _in_space(
     return emit("squeeze", padded, axes=missing)
 
 
-def _in_blocks(
-    emit: Emitter, x: Tensor, padding: Padding, filling: Mapping[str, Any]
-) -> Tensor:
+def _in_blocks(emit: Emitter, x: Tensor, padding: Padding, filling: Filling) -> Tensor:
     """One axis after the other, as that of an image."""
     for axis, sides in enumerate(padding):
         if any(sides):

@@ -182,12 +182,12 @@ not_by_channel = Condition(
 shared_parameters = Condition(lambda op: len({*op.operands}) < len(op.operands))
 
 
-@Condition
-def not_across_channels(op: Operation) -> bool:
-    """The window is not an odd one along the channels of images."""
-    size = op.attributes["size"]
-    return len(size) != 4 or size[1] % 2 == 0 or {size[0], *size[2:]} != {1}
+def _is_across(size: Shape) -> bool:
+    return len(size) == 4 and size[1] % 2 == 1 and {size[0], *size[2:]} == {1}
 
+
+# The window is not an odd one along the channels of images.
+not_across_channels = Condition(lambda op: not _is_across(op.attributes["size"]))
 
 # ---- Shapes ----
 

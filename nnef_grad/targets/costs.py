@@ -12,7 +12,7 @@ from math import inf, prod
 from typing import NamedTuple
 
 from nnef_grad.graph.extents import nominal, symbols_of
-from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.ir import Operation, Tensor, shape_of
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.costs import bytes_moved, multiply_adds
 from nnef_grad.ops.elementwise import outer_factors
@@ -141,18 +141,13 @@ def _kind_of_memory(op: Operation) -> str:
     if op.name == "transpose":
         return "transposition" if _moves_one_axis(op) else "shuffle"
     if op.name == "slice" and max(op.attributes["stride"], default=1) > 1:
-        return "shuffle" if _takes_short_runs(op) else "transposition"
+        run = prod(op.inputs[0].shape[max(op.attributes["axes"]) + 1 :])
+        return "shuffle" if 1 < run < _SHORT else "transposition"
     if op.name == "matmul" and outer_product(op):
         return "column_by_row"
     if op.name == "matmul" and crowded(op):
         return "crowded"
     return _MEMORY.get(op.name, "outer" if outer_factors(op) else "arithmetic")
-
-
-def _takes_short_runs(op: Operation) -> bool:
-    """Whether elements that lie side by side stay so, by a few."""
-    (x,) = op.inputs
-    return 1 < prod(x.shape[max(op.attributes["axes"]) + 1 :]) < _SHORT
 
 
 def _moves_one_axis(op: Operation) -> bool:
@@ -165,7 +160,9 @@ def _moves_one_axis(op: Operation) -> bool:
 
 def _kind_of_product(op: Operation, data: Set[Tensor]) -> str:
     if op.name not in ("conv", "deconv"):
-        return "small_product" if _is_small(op.outputs[0].shape) else "product"
+        *batch, rows, columns = 1, 1, *op.outputs[0].shape
+        is_small = nominal(prod(batch)) > 1 and nominal(rows * columns) < _SMALL
+        return "small_product" if is_small else "product"
     (_, w), groups = op.inputs[:2], groups_of(op)
     if _is_correlation(op):
         return "depthwise_correlation" if w.shape[0] == groups > 1 else "correlation"
@@ -175,15 +172,8 @@ def _kind_of_product(op: Operation, data: Set[Tensor]) -> str:
     return "dynamic_convolution" if is_dynamic else _FILTERS[op.name]
 
 
-# Matrices with fewer elements are multiplied slower.
+# Matrices with fewer elements are multiplied slower, where there are many.
 _SMALL = 2**14
-
-
-def _is_small(shape: Shape) -> bool:
-    """Whether a shape is that of many matrices, of few elements each."""
-    *batch, _, _ = 1, 1, *shape
-    return nominal(prod(batch)) > 1 and nominal(prod(shape[-2:])) < _SMALL
-
 
 _FILTERS = {"conv": "convolution", "deconv": "deconvolution"}
 

@@ -254,6 +254,8 @@ class Layout:
     Attributes:
         windows: the windows along those axes.
         in_blocks: whether they form blocks.
+        axes: the axes of the elements of one window.
+        volume: the number of elements of a window.
     """
 
     def __init__(self, windows: Windows) -> None:
@@ -262,6 +264,9 @@ class Layout:
         self._others = [axis for axis in all_axes if axis not in self._last]
         self.windows = of_columns([windows.axes[axis] for axis in self._last])
         self.in_blocks = form_blocks(windows)
+        last = 1 + 2 * len(self.windows.size)
+        self.axes = tuple(range(2, last, 2)) if self.in_blocks else (1,)
+        self.volume = prod(self.windows.size)
 
     def to_planes(
         self, emit: Emitter, x: Tensor, extents: Shape, hint: str = "planes"
@@ -277,17 +282,6 @@ class Layout:
         others = (self._shape[axis] for axis in self._others)
         ordered = reshaped(emit, planes, (*others, *extents), hint="turned")
         return transposed(emit, ordered, [order.index(a) for a in range(len(order))])
-
-    @property
-    def axes(self) -> Shape:
-        """The axes of the elements of one window."""
-        last = 1 + 2 * len(self.windows.size)
-        return tuple(range(2, last, 2)) if self.in_blocks else (1,)
-
-    @property
-    def volume(self) -> int:
-        """The number of elements of a window."""
-        return prod(self.windows.size)
 
     def take(self, emit: Emitter, x: Tensor, border: str) -> Tensor:
         """The elements of all windows: where they are, or by filters of one element."""

@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -97,11 +98,8 @@ def _in_parts(emit: Emitter, x: Tensor, number: int) -> Tensor:
     """Two parts of a variable, joined; another two for each number."""
     axis = longest_axis(x)
     extent = x.shape[axis]
-    middle = max(extent // (number + 1), 1)
-    parts = [
-        section(emit, x, {axis: ends}, hint="part")
-        for ends in ((0, middle), (middle, extent))
-    ]
+    places = pairwise((0, max(extent // (number + 1), 1), extent))
+    parts = [section(emit, x, {axis: ends}, hint="part") for ends in places]
     return emit("concat", parts, axis=axis, hint="whole")
 
 
