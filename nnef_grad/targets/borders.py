@@ -36,9 +36,10 @@ def pad_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         return [_joined(emit, x, padding, partial(_values, value))]
     filling = filling_of(border, op.attributes["value"])
     wider = tuple((max(before, 0), max(after, 0)) for before, after in padding)
+    if not any(map(any, wider)):
+        return [crop(emit, x, padding)]
     if wider != padding:
-        if any(map(any, wider)):
-            x = emit("pad", x, padding=wider, **filling, hint="wider")
+        x = emit("pad", x, padding=wider, **filling, hint="wider")
         return [crop(emit, x, padding)]
     if border == "ignore":
         return [emit("pad", x, padding=wider, **filling)]
