@@ -9,7 +9,7 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 
 from nnef_grad.graph.ir import Graph
-from nnef_grad.runtimes.runtime import Array, Data, Run, precision, refusals, written
+from nnef_grad.runtimes import Array, Data, Run, precision, refusals, written
 from nnef_grad.targets import lower
 from nnef_grad.targets.tensors import DTYPES
 
@@ -33,10 +33,10 @@ def compile_graph(graph: Graph, data: Data, threads: int | None) -> Run:
         # Its constants are in single precision, whatever they are converted to.
         module.double() if types["scalar"] == np.float64 else module.float()
         with torch.no_grad(), refusals("the PyTorch interpreter", "run", graph):
-            found = _quietly(module, fed)
+            results = _quietly(module, fed)
         return [
             result.numpy().astype(types[tensor.dtype], order="C", copy=False)
-            for tensor, result in zip(graph.outputs, found, strict=True)
+            for tensor, result in zip(graph.outputs, results, strict=True)
         ]
 
     return run

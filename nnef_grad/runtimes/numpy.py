@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nnef_grad.graph.ir import Graph
 from nnef_grad.interpreter import evaluate
-from nnef_grad.runtimes.runtime import Array, Data, Run, precision
+from nnef_grad.runtimes import Array, Data, Run, precision
 
 
 def compile_graph(graph: Graph, data: Data, threads: int | None) -> Run:
@@ -14,7 +14,7 @@ def compile_graph(graph: Graph, data: Data, threads: int | None) -> Run:
 
     def run(inputs: Sequence[Array]) -> list[Array]:
         arrays = dict(zip(graph.input_names, inputs, strict=True))
-        found = evaluate(graph, arrays, data, dtype=precision(inputs))
-        return [found[name] for name in graph.output_names]
+        results = evaluate(graph, arrays, data, dtype=precision(inputs))
+        return [results[name] for name in graph.output_names]
 
     return run

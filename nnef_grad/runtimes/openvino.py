@@ -12,16 +12,14 @@ import numpy as np
 
 from nnef_grad.graph.ir import Graph
 from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
-from nnef_grad.runtimes.runtime import Array, Data, Run, refusals
+from nnef_grad.runtimes import Array, Data, Run, refusals
 from nnef_grad.targets import lower
 from nnef_grad.targets.onnx.writing import to_onnx
 from nnef_grad.targets.tensors import DTYPES
 
 
 def compile_graph(graph: Graph, data: Data, threads: int | None) -> Run:
-    """The function of a graph: a model for each size of the inputs. OpenVINO computes some
-    sums over open extents wrong, and refuses others.
-    """
+    """The function of a graph: a model for each size, as open extents have errors."""
 
     @lru_cache(_SIZES)
     def of_size(*numbers: tuple[str, int]) -> Run:
@@ -52,14 +50,14 @@ def _of_size(graph: Graph, data: Data, threads: int | None) -> Run:
 
     def run(inputs: Sequence[Array]) -> list[Array]:
         fed = zip(graph.input_names, inputs, strict=True)
-        given = {
+        values = {
             # It shares no memory that cannot be written to.
             read[name]: value if value.flags.writeable else value.copy()
             for name, value in fed
             if name in read
         }
         with refusals("OpenVINO", "run", graph):
-            request.infer(given, share_inputs=True)
+            request.infer(values, share_inputs=True)
         return [
             np.array(request.get_output_tensor(place).data, DTYPES[tensor.dtype])
             for place, tensor in enumerate(graph.outputs)
@@ -83,8 +81,8 @@ def compile_for_openvino(path: Path, threads: int | None) -> Any:
 
 
 def _copy_square_matrices(path: Path) -> None:
-    """Gives each way in which a square matrix is read one of its own. OpenVINO 2026.4 takes
-    the one that it has rearranged for a product for the same matrix where it is transposed.
+    """Gives each way in which a square matrix is read one of its own: OpenVINO 2026.4
+    takes the one that it rearranged for a product for the transposed one.
     """
     import onnx
 
@@ -101,16 +99,15 @@ def _copy_square_matrices(path: Path) -> None:
             if name not in square:
                 continue
             way = node.op_type, place, [*map(str, node.attribute)]
-            known = ways.setdefault(name, [])
-            if way not in known:
-                known.append(way)
-            if number := known.index(way):
+            others = ways.setdefault(name, [])
+            others += [] if way in others else [way]
+            if number := others.index(way):
                 node.input[place] = f"{name}/{number}"
-    for name, known in ways.items():
-        for number in range(1, len(known)):
+    for name, others in ways.items():
+        for number in range(1, len(others)):
             copy = model.graph.initializer.add()
             copy.CopyFrom(stored[name])
             copy.name = f"{name}/{number}"
-    if any(len(known) > 1 for known in ways.values()):
+    if any(len(others) > 1 for others in ways.values()):
         is_large = model.ByteSize() >= MOST_BYTES
         onnx.save(model, path, save_as_external_data=is_large)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nnef_grad.graph.ir import Graph
-from nnef_grad.runtimes.runtime import Array, Data, Run, in_single, refusals, written
+from nnef_grad.runtimes import Array, Data, Run, in_single, refusals, written
 from nnef_grad.targets import lower
 from nnef_grad.targets.tensors import DTYPES
 
@@ -21,19 +21,18 @@ def compile_graph(graph: Graph, data: Data, threads: int | None) -> Run:
         model = tract.nnef().load(str(folder))
         names = [model.input_name(index) for index in range(model.input_count())]
         runnable = model.into_runnable()
-    made = lowered.graph
 
     def run(inputs: Sequence[Array]) -> list[Array]:
         fed = {
             # The lowered graph may have numbers for integers, and other names.
-            made.names[tensor]: value.astype(DTYPES[tensor.dtype], copy=False)
-            for tensor, value in zip(made.inputs, inputs, strict=True)
+            lowered.graph.names[tensor]: value.astype(DTYPES[tensor.dtype], copy=False)
+            for tensor, value in zip(lowered.graph.inputs, inputs, strict=True)
         }
         with refusals("tract", "run", graph):
-            found = runnable.run([fed[name] for name in names])
+            results = runnable.run([fed[name] for name in names])
         return [
             result.to_numpy().astype(DTYPES[tensor.dtype], copy=False)
-            for tensor, result in zip(graph.outputs, found, strict=True)
+            for tensor, result in zip(graph.outputs, results, strict=True)
         ]
 
     return run

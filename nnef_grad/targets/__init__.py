@@ -13,14 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import compress
 from typing import NamedTuple
 
 from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import Problem, Remedy, UnsupportedError, UsageError
 from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.inline import Decompose, put_bodies
+from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.emit.loops import has_open_count
 from nnef_grad.emit.simplify import without_detours
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
@@ -28,7 +27,6 @@ from nnef_grad.graph.loops import is_loop, with_bodies
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.stops import without_stops
 from nnef_grad.graph.symbols import number_needed_by, refuse_symbols
-from nnef_grad.ops.traits import DATA, LAYERS, RESHAPING
 
 # Importing the families enters their lowerings.
 from nnef_grad.targets import (  # noqa: F401
@@ -36,19 +34,16 @@ from nnef_grad.targets import (  # noqa: F401
     conv,
     conv_forms,
     elementwise,
-    loops,
     matrix,
     maxima,
     onnx,
     own_evaluations,
     own_operations,
+    passes,
     pool,
-    reduce,
-    running_sums,
     shape,
 )
-from nnef_grad.targets.cleanup import copy_outputs, remove_copies
-from nnef_grad.targets.elementwise import floor_casts, share_probabilities
+from nnef_grad.targets.elementwise import share_probabilities
 from nnef_grad.targets.facts import (
     ALL,
     CONVERTER,
@@ -59,16 +54,14 @@ from nnef_grad.targets.facts import (
     Runtime,
 )
 from nnef_grad.targets.forms import choose_forms
-from nnef_grad.targets.fusion_workarounds import add_biases, hold_zeros
-from nnef_grad.targets.loops import join_copies, put_constants_before_loops, put_steps
+from nnef_grad.targets.own_operations import put_own
 from nnef_grad.targets.registry import find_lowering, refusal
 from nnef_grad.targets.shape import fill
-from nnef_grad.targets.tensors import Data, put_literals, store_constants
+from nnef_grad.targets.tensors import Data, store_constants
 from nnef_grad.targets.tract import own, workarounds  # noqa: F401
 from nnef_grad.targets.tract.dialect import rename_misread
-from nnef_grad.targets.tract.divided import hold_divided
 from nnef_grad.targets.tract.integers import make_inputs_scalar, move_casts_up
-from nnef_grad.targets.tract.weights import split_large_variables
+from nnef_grad.targets.tract.loading import hold_divided, split_large_variables
 
 __all__ = ["TARGETS", "Lowered", "lower"]
 
@@ -129,7 +122,9 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
     runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in _names(target)))
     runtimes += READERS.get(target, ())
     if not runtimes:
-        return Lowered(_without_loops(graph))
+        graph = passes.put_steps(graph)
+        _refuse(is_loop, graph, [STANDARD])
+        return Lowered(graph)
     graph = with_bodies(without_stops(graph), without_stops)
     graph, common = without_detours(graph), CommonSubset(runtimes)
     if not common.registries:
@@ -137,15 +132,11 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
         refuse_symbols(graph, f"{titles} cannot run", UnsupportedError)
     if TRACT_CORE in common.registries:
         in_rounds = partial(_in_rounds, target=target, common=common, last=_LAST)
-        graph = with_bodies(graph, lambda body: join_copies(in_rounds(body)))
-        graph = put_constants_before_loops(graph)
+        graph = with_bodies(graph, lambda body: passes.join_copies(in_rounds(body)))
+        graph = passes.put_constants_before_loops(graph)
     graph = _in_rounds(graph, target, common, (*_LAST, *_OF_INPUTS))
     graph, data = store_constants(graph, common.lacks, labels)
-    lacking = list(compress(graph.operations, common.lacking(graph.operations)))
-    if lacking:
-        raise UnsupportedError.collect(
-            [_problem(op, graph.names, runtimes) for op in lacking]
-        )
+    _refuse(common.lacks, graph, runtimes)
     graph = put_inputs_first(graph)
     verify(graph)
     there = graph.tensors
@@ -159,57 +150,40 @@ def _names(target: str) -> tuple[str, ...]:
 
 
 class _Pass(NamedTuple):
-    """A further pass.
-
-    Attributes:
-        runtimes: the names of the runtimes that want it, in a string.
-        operations: those that it replaces; None if it may change any.
-        change: the pass.
-        registry: the one whose operations it emits, if any: all runtimes must have it.
+    """A further pass: the names of the runtimes that want it, in a string; what changes the
+    graph; and the registry whose operations it emits, if any, which all runtimes must have.
     """
 
     runtimes: str
-    operations: Set[str] | None
     change: Callable[[Graph], Graph]
     registry: str | None = None
 
 
 # Before all others, in every round, and when there is nothing else to do.
 _FIRST = (
-    _Pass(ALL, {"cast"}, floor_casts),
-    _Pass("khronos tract converter", {"gelu"}, share_probabilities),
+    _Pass(ALL, passes.floor_casts),
+    _Pass("khronos tract converter", share_probabilities),
 )
 _ALWAYS = (
-    _Pass("tract", None, partial(own_operations.put_own, "tract"), TRACT_CORE),
-    _Pass("onnx", None, partial(own_operations.put_own, "onnx"), TRACT_CORE),
-    _Pass("tract", {"cast"}, move_casts_up),
-    _Pass("tract converter", {*LAYERS, "batch_normalization"}, add_biases),
+    _Pass("tract", partial(put_own, "tract"), TRACT_CORE),
+    _Pass("onnx", partial(put_own, "onnx"), TRACT_CORE),
+    _Pass("tract", move_casts_up),
+    _Pass("tract converter", passes.add_biases),
 )
 _LAST = (
-    _Pass(ALL, {"transpose", *RESHAPING}, partial(without_detours, joins=True)),
-    _Pass("onnx converter", DATA, copy_outputs),
-    _Pass("tract", {"variable"}, split_large_variables),
-    _Pass("tract", {"slice"}, hold_divided),
-    _Pass("tract", {"slice"}, workarounds.hold_steps),
-    _Pass("tract", {"tile"}, workarounds.join_repeats),
-    _Pass("tract", {"sub"}, workarounds.add_opposites),
-    _Pass("tract", {"sum_reduce", "mean_reduce"}, workarounds.split_sums),
-    _Pass("onnx converter", {"pad"}, hold_zeros),
-    _Pass("tract", None, rename_misread),
+    _Pass(ALL, partial(without_detours, joins=True)),
+    _Pass("onnx converter", passes.copy_outputs),
+    _Pass("tract", split_large_variables),
+    _Pass("tract", hold_divided),
+    _Pass("tract", workarounds.hold_steps),
+    _Pass("tract", workarounds.join_repeats),
+    _Pass("tract", workarounds.add_opposites),
+    _Pass("tract", workarounds.split_sums),
+    _Pass("onnx converter", passes.hold_zeros),
+    _Pass("tract", rename_misread),
 )
 # The inputs of the body of a loop stay what they are.
-_OF_INPUTS = (_Pass("tract", {"cast"}, make_inputs_scalar),)
-
-
-def _without_loops(graph: Graph) -> Graph:
-    """The graph as the standard has it, with steps in the place of loops."""
-    graph = put_steps(graph)
-    long = [op for op in graph.operations if is_loop(op)]
-    if long:
-        raise UnsupportedError.collect(
-            [_problem(op, graph.names, [STANDARD]) for op in long]
-        )
-    return graph
+_OF_INPUTS = (_Pass("tract", make_inputs_scalar),)
 
 
 def _in_rounds(
@@ -228,32 +202,23 @@ def _round(
     graph: Graph, common: CommonSubset, kept: Set[Tensor], last: Sequence[_Pass]
 ) -> Graph:
     """The graph with operations replaced that a runtime lacks, once."""
-    found = remove_copies(graph, kept)
-    found = put_literals(found, common.lacks)
-    found = _applied(_ALWAYS, found, common)
+    changed = passes.remove_copies(graph, kept)
+    changed = passes.put_literals(changed, common.lacks)
+    changed = _applied(_ALWAYS, changed, common)
     if common.has_indices:
-        common.keep(maxima.around_indices(found, common.lacks))
-    lacking = zip(found.operations, common.lacking(found.operations), strict=True)
-    found = put_bodies(
-        found, [_lowering(op) if is_lacking else None for op, is_lacking in lacking]
-    )
-    if found is graph:
-        found = _applied(last, found, common)
-    return graph if found is graph else prune(found)
+        common.keep(maxima.around_indices(changed, common.lacks))
+    changed = inline(changed, lambda op: _lowering(op) if common.lacks(op) else None)
+    if changed is graph:
+        changed = _applied(last, changed, common)
+    return graph if changed is graph else prune(changed)
 
 
 def _applied(passes: Sequence[_Pass], graph: Graph, common: CommonSubset) -> Graph:
-    """The graph after those of the passes that a runtime wants, and that have something
-    to change.
-    """
-    there = {op.name for op in graph.operations}
-    for runtimes, operations, change, registry in passes:
-        is_wanted = not common.names.isdisjoint(runtimes.split())
-        if registry is not None and registry not in common.registries:
-            continue
-        if is_wanted and (operations is None or not there.isdisjoint(operations)):
+    """The graph after those of the passes that a runtime wants."""
+    for runtimes, change, registry in passes:
+        is_there = registry is None or registry in common.registries
+        if is_there and not common.names.isdisjoint(runtimes.split()):
             graph = change(graph)
-            there = {op.name for op in graph.operations}
     return graph
 
 
@@ -265,9 +230,7 @@ def _lowering(operation: Operation) -> Decompose | None:
 
 
 def _filled(form: Decompose, emit: Emitter, operation: Operation) -> Sequence[Operand]:
-    """Values of the shapes of the results: one that was simplified may have fewer
-    elements.
-    """
+    """Values of the shapes of the results: a simplified one may have fewer elements."""
     pairs = zip(form(emit, operation), operation.results, strict=True)
     return [
         fill(emit, value, result.shape) if isinstance(result, Tensor) else value
@@ -275,23 +238,26 @@ def _filled(form: Decompose, emit: Emitter, operation: Operation) -> Sequence[Op
     ]
 
 
+def _refuse(
+    is_lacking: Callable[[Operation], bool], graph: Graph, runtimes: Sequence[Runtime]
+) -> None:
+    """Raises `UnsupportedError` where there are operations that runtimes still lack."""
+    lacking = filter(is_lacking, graph.operations)
+    if problems := [_problem(op, graph.names, runtimes) for op in lacking]:
+        raise UnsupportedError.collect(problems)
+
+
 def _problem(
     operation: Operation, names: Mapping[Tensor, str], runtimes: Sequence[Runtime]
 ) -> Problem:
-    """The runtimes that still lack an operation, which may be one of the compiler's own,
-    and why it has no other form.
-    """
+    """The runtimes that still lack an operation, and why it has no other form."""
     lacking = " and ".join(
         r.title for r in runtimes if CommonSubset([r]).lacks(operation)
     )
-    integers = (names[t] for t in operation.inputs if t.dtype == "integer")
-    name = next(integers, None)
-    described = f"'{operation.name}'" + (f" of the integers '{name}'" if name else "")
-    message = f"{lacking} cannot run {described}{refusal(operation)}"
-    return Problem(message, operation.span, _remedy(operation))
-
-
-def _remedy(operation: Operation) -> Remedy | None:
-    if not is_loop(operation):
-        return None
-    return "symbol" if has_open_count(operation) else "unroll"
+    integers = [names[t] for t in operation.inputs if t.dtype == "integer"]
+    whose = f" of the integers '{integers[0]}'" if integers else ""
+    message = f"{lacking} cannot run '{operation.name}'{whose}{refusal(operation)}"
+    remedy: Remedy | None = None
+    if is_loop(operation):
+        remedy = "symbol" if has_open_count(operation) else "unroll"
+    return Problem(message, operation.span, remedy)

@@ -17,19 +17,19 @@ from nnef_grad.ops.parts import section
 from nnef_grad.ops.shape import reshaped, with_extent
 from nnef_grad.ops.windows import Padding
 from nnef_grad.targets.registry import lowering
-from nnef_grad.targets.shape import MOST_AXES, take
+from nnef_grad.targets.shape import MOST_AXES, joined, take
 from nnef_grad.targets.windows import filling_of
 
 # Makes the elements before an axis, or after it: of a tensor, the axis, a count, and
 # whether they come after.
 Side = Callable[[Emitter, Tensor, int, int, bool], Tensor]
+# Attributes of a padding.
+Filling = Mapping[str, Any]
 
 
 @lowering("pad")
 def pad_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """Cropped elements are sliced off. Elements that a border repeats are joined to the
-    tensor, or reflected in space.
-    """
+    """Cropped elements are sliced off, repeated ones are joined or reflected."""
     (x,), padding, border = op.inputs, op.attributes["padding"], op.attributes["border"]
     if border == "constant" and symbols_of(padding):
         value = op.attributes["value"]
@@ -62,8 +62,7 @@ def _joined(emit: Emitter, x: Tensor, padding: Padding, side: Side) -> Tensor:
     for axis, (before, after) in enumerate(padding):
         parts = [side(emit, x, axis, before, False)] if before != 0 else []
         parts += [x, side(emit, x, axis, after, True)] if after != 0 else [x]
-        if len(parts) > 1:
-            x = emit("concat", parts, axis=axis, hint="joined")
+        x = joined(emit, parts, axis)
     return x
 
 
@@ -84,25 +83,19 @@ def _mirror(emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool) -> Te
 def _values(
     value: float, emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool
 ) -> Tensor:
-    shape = with_extent(x.shape, axis, count)
-    return emit(
-        "constant", shape=shape, value=[value], hint="values" if value else "zeros"
-    )
+    shape, hint = with_extent(x.shape, axis, count), "values" if value else "zeros"
+    return emit("constant", shape=shape, value=[value], hint=hint)
 
 
 _SIDES: Mapping[str, Side] = {"replicate": _edge, "reflect-even": _mirror}
 
 
 def join_zeros(emit: Emitter, x: Tensor, padding: Padding) -> Tensor:
-    """The tensor with a border of zeros, which no optimiser takes for one of the
-    operation after it.
-    """
+    """The tensor with a border of zeros that no optimiser takes for its reader's."""
     return _joined(emit, x, padding, partial(_values, 0.0))
 
 
-def _in_space(
-    emit: Emitter, x: Tensor, padding: Padding, filling: Mapping[str, Any]
-) -> Tensor:
+def _in_space(emit: Emitter, x: Tensor, padding: Padding, filling: Filling) -> Tensor:
     """The same padding of axes that stand after two others."""
     first = next(axis for axis, sides in enumerate(padding) if any(sides))
     missing = list(range(2 - first))
@@ -114,9 +107,7 @@ def _in_space(
     return emit("squeeze", padded, axes=missing)
 
 
-def _in_blocks(
-    emit: Emitter, x: Tensor, padding: Padding, filling: Mapping[str, Any]
-) -> Tensor:
+def _in_blocks(emit: Emitter, x: Tensor, padding: Padding, filling: Filling) -> Tensor:
     """One axis after the other, as that of an image."""
     for axis, sides in enumerate(padding):
         if any(sides):

@@ -11,7 +11,7 @@ from math import prod
 from operator import index
 
 from nnef_grad.graph.extents import has_symbols, nominal, symbols_of
-from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.loops import Way, loop_of
 from nnef_grad.ops.elementwise import LONG_RUN
 from nnef_grad.ops.parts import slice_positions
@@ -23,11 +23,7 @@ from nnef_grad.ops.windows import (
     counts_inside,
     windows_of,
 )
-from nnef_grad.targets.windows import (
-    form_blocks,
-    moving_axes,
-    skipping_axes,
-)
+from nnef_grad.targets.windows import form_blocks, moving_axes, skipping_axes
 
 
 @dataclass(frozen=True)
@@ -41,16 +37,13 @@ class Condition:
         return self.holds(operation)
 
     def __or__(self, other: Condition) -> Condition:
-        one, another = self.holds, other.holds
-        return Condition(lambda operation: one(operation) or another(operation))
+        return Condition(lambda op: self.holds(op) or other.holds(op))
 
     def __and__(self, other: Condition) -> Condition:
-        one, another = self.holds, other.holds
-        return Condition(lambda operation: one(operation) and another(operation))
+        return Condition(lambda op: self.holds(op) and other.holds(op))
 
     def __invert__(self) -> Condition:
-        holds = self.holds
-        return Condition(lambda operation: not holds(operation))
+        return Condition(lambda op: not self.holds(op))
 
 
 always = Condition(lambda op: True)
@@ -77,6 +70,11 @@ def with_border(*borders: str) -> Condition:
     return Condition(lambda op: op.attributes["border"] in borders)
 
 
+def above_rank(rank: int) -> Condition:
+    """The operand has more axes than these."""
+    return Condition(lambda op: len(_operand(op)) > rank)
+
+
 def _operand(op: Operation, index: int = 0) -> Shape:
     return shape_of(op.operands[index])
 
@@ -90,11 +88,6 @@ def _axes(op: Operation) -> list[int]:
 
 
 # ---- Ranks and axes ----
-
-
-def above_rank(rank: int) -> Condition:
-    """The operand has more axes than these."""
-    return Condition(lambda op: len(_operand(op)) > rank)
 
 
 rank_0 = Condition(lambda op: not _operand(op))
@@ -129,13 +122,12 @@ def runs_out_of_axes(op: Operation) -> bool:
 literal_condition = Condition(lambda op: isinstance(op.operands[0], bool))
 
 
-@Condition
-def with_number_bounds(op: Operation) -> bool:
-    """Both bounds are numbers, the lower one first."""
-    _, low, high = op.operands
+def _are_in_order(low: Operand, high: Operand) -> bool:
     return isinstance(low, float) and isinstance(high, float) and low <= high
 
 
+# Both bounds are numbers, the lower one first.
+with_number_bounds = Condition(lambda op: _are_in_order(*op.operands[1:]))
 # An operand is an integer, written as a literal.
 literal_integers = Condition(lambda op: int in map(type, op.operands))
 # The first operand is broadcast.
@@ -152,23 +144,21 @@ different_batches = Condition(lambda op: _operand(op)[:-2] != _operand(op, 1)[:-
 inner_product = Condition(lambda op: _result(op)[-2:] == (1, 1))
 
 
-@Condition
-def outer_product(op: Operation) -> bool:
-    """A column is multiplied by a long row."""
-    inner = _operand(op)[-1 - op.attributes["transposeA"]]
-    is_long = nominal(_result(op)[-1]) >= LONG_RUN
-    return inner == 1 and is_long and len(_result(op)) == 2
-
-
+# A column is multiplied by a long row.
+outer_product = Condition(
+    lambda op: (
+        len(_result(op)) == 2
+        and _operand(op)[-1 - op.attributes["transposeA"]] == 1
+        and nominal(_result(op)[-1]) >= LONG_RUN
+    )
+)
 # So many numbers apart, elements share few places in a cache.
 _APART = 256
 
 
 @Condition
 def crowded(op: Operation) -> bool:
-    """A product has as many rows as columns or more, and its rows crowd in a cache: some
-    kernels write many rows at once.
-    """
+    """A product has as many rows as columns or more, which crowd in a cache."""
     shape = _result(op)
     if len(shape) != 2 or has_symbols(shape) or outer_product(op):
         return False
@@ -178,31 +168,26 @@ def crowded(op: Operation) -> bool:
 
 @Condition
 def no_plain_layer(op: Operation) -> bool:
-    """The matrices come in batches, or the bias is neither a literal nor a number for
-    each output.
-    """
+    """There are batches of matrices, or a bias that is no number for each output."""
     weights, bias = _operand(op, 1), op.operands[2]
     is_plain = not isinstance(bias, Tensor) or bias.shape == (1, weights[0])
     return len(weights) != 2 or not is_plain
 
 
-@Condition
-def not_by_channel(op: Operation) -> bool:
-    """A parameter is not a tensor of the shape [1, channels]."""
-    wanted = (1, *_operand(op)[1:2])
-    return any(shape_of(operand) != wanted for operand in op.operands[1:])
-
-
+# A parameter is not a tensor of the shape [1, channels].
+not_by_channel = Condition(
+    lambda op: {*map(shape_of, op.operands[1:])} != {(1, *_operand(op)[1:2])}
+)
 # A tensor serves as two parameters.
 shared_parameters = Condition(lambda op: len({*op.operands}) < len(op.operands))
 
 
-@Condition
-def not_across_channels(op: Operation) -> bool:
-    """The window is not an odd one along the channels of images."""
-    size = op.attributes["size"]
-    return len(size) != 4 or size[1] % 2 == 0 or {size[0], *size[2:]} != {1}
+def _is_across(size: Shape) -> bool:
+    return len(size) == 4 and size[1] % 2 == 1 and {size[0], *size[2:]} == {1}
 
+
+# The window is not an odd one along the channels of images.
+not_across_channels = Condition(lambda op: not _is_across(op.attributes["size"]))
 
 # ---- Shapes ----
 
@@ -214,9 +199,9 @@ of_some_axes = other_than(axis_start=0) | other_than(axis_count=-1) & ~_to_rank
 # An end of 0 stands for the extent.
 _to_0 = Condition(lambda op: 0 in op.attributes["end"])
 open_ended = _to_0 & Condition(lambda op: {*op.attributes["stride"]} <= {1})
-# Padding is negative.
-# tract wants the numbers of a padding.
+# The numbers of a padding are not known.
 open_padding = Condition(lambda op: bool(symbols_of(op.attributes["padding"])))
+# Padding is negative.
 cropping = Condition(
     lambda op: any(n < 0 for sides in op.attributes["padding"] for n in sides)
 )
@@ -224,9 +209,7 @@ cropping = Condition(
 
 @Condition
 def no_plain_range(op: Operation) -> bool:
-    """A range goes backward, begins at a negative number, or goes from 0 to 0, or ends
-    after the extent.
-    """
+    """A range is backward, begins at a negative number, is 0 to 0, or ends outside."""
     extents = (_operand(op)[axis] for axis in _axes(op))
     ranges = zip(op.attributes["begin"], op.attributes["end"], extents, strict=True)
     return any(step < 0 for step in op.attributes["stride"]) or any(
@@ -234,13 +217,16 @@ def no_plain_range(op: Operation) -> bool:
     )
 
 
-@Condition
-def needless_stride(op: Operation) -> bool:
-    """There is a stride along an axis of which one element is taken."""
-    if {*op.attributes["stride"]} <= {1}:
-        return False
-    taken = slice_positions(_operand(op), **op.settings).values()
-    return any(positions.step > 1 == positions.count for positions in taken)
+# There is a stride along an axis of which one element is taken.
+needless_stride = Condition(
+    lambda op: (
+        not {*op.attributes["stride"]} <= {1}
+        and any(
+            taken.step > 1 == taken.count
+            for taken in slice_positions(_operand(op), **op.settings).values()
+        )
+    )
+)
 
 
 @Condition
@@ -253,10 +239,8 @@ def beside_space(op: Operation) -> bool:
 # ---- Windows ----
 
 
-@Condition
-def no_channels(op: Operation) -> bool:
-    """There are no channels; how many there are must be known."""
-    return any(index(extent) == 0 for extent in _operand(op)[1:2])
+# There are no channels; how many there are must be known.
+no_channels = Condition(lambda op: 0 in map(index, _operand(op)[1:2]))
 
 
 def _windowed(holds: Callable[[Windows], bool]) -> Condition:
@@ -318,11 +302,10 @@ biased = Condition(lambda op: op.operands[2] != 0.0)
 # The bias is a single number, and not zero.
 number_as_bias = biased & Condition(lambda op: _operand(op, 2) == ())
 
-
-@Condition
-def bias_not_by_channel(op: Operation) -> bool:
-    """The bias has axes, and not just a number for each channel."""
-    return _operand(op, 2) not in ((), (1, _result(op)[1]))
+# The bias has axes, and not just a number for each channel.
+bias_not_by_channel = Condition(
+    lambda op: _operand(op, 2) not in ((), (1, _result(op)[1]))
+)
 
 
 # ---- Loops ----
@@ -330,9 +313,7 @@ def bias_not_by_channel(op: Operation) -> bool:
 
 @Condition
 def collecting_several_ways(op: Operation) -> bool:
-    """Parts are collected from both ends, or one is made of another that is collected along
-    another axis.
-    """
+    """Parts are collected from both ends, or one of another along another axis."""
     loop = loop_of(op)
     collected = {loop.body.outputs[one.output]: one.way for one in loop.collected}
     if len({way.direction for way in collected.values()}) > 1:

@@ -14,41 +14,39 @@ from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.shape import reshaped
-from nnef_grad.ops.windows import Windows, windows_of
+from nnef_grad.ops.windows import Padding, Windows, windows_of
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.borders import crop, join_zeros
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.shape import one_by_one, take
-from nnef_grad.targets.windows import (
-    are_side_by_side,
-    skipping_axes,
-    spread,
-)
+from nnef_grad.targets.windows import are_side_by_side, skipping_axes, spread
 
 # Batch and channels are not padded.
-UNPADDED = ((0, 0), (0, 0))
+_UNPADDED = ((0, 0), (0, 0))
+
+
+def cropped(emit: Emitter, x: Tensor, padding: Padding) -> tuple[Tensor, Padding]:
+    """The input without what negative padding of space crops, and the padding besides."""
+    besides = tuple((max(before, 0), max(after, 0)) for before, after in padding)
+    return crop(emit, x, (*_UNPADDED, *padding), hint="cropped"), besides
 
 
 @lowering("conv")
 def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """With everything given: the padding, the groups, a bias that has a number for each
-    channel. Negative padding, as in the gradient of a filter that does not reach the end,
-    crops the input. Where windows may lie outside as a whole, zeros are joined to it.
+    """With everything given. Negative padding crops the input, and zeros are joined to
+    it where windows may lie outside as a whole.
     """
     windows = windows_of(op)
-    x = crop(emit, op.inputs[0], (*UNPADDED, *windows.padding), hint="cropped")
-    padding = tuple((max(p, 0), max(q, 0)) for p, q in windows.padding)
+    x, padding = cropped(emit, op.inputs[0], windows.padding)
     if when.idle(op):
-        x = join_zeros(emit, x, (*UNPADDED, *padding))
+        x = join_zeros(emit, x, (*_UNPADDED, *padding))
         padding = ((0, 0),) * len(padding)
     x, windows = _thinned(emit, x, replace(windows, padding=padding))
     return [_biased(emit, op, x, windows.attributes, hint="unbiased")]
 
 
 def _thinned(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Tensor, Windows]:
-    """The input without the elements that a stride skips in all windows, and the windows
-    over what is left.
-    """
+    """The input without what a stride skips in all windows, and the windows over it."""
     axes = skipping_axes(windows)
     if not axes:
         return x, windows
@@ -65,9 +63,7 @@ def _thinned(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Tensor, Window
 def _biased(
     emit: Emitter, op: Operation, x: Tensor, attributes: Mapping[str, Any], hint: str
 ) -> Tensor:
-    """The operation on x, with the bias in it if it has a number for each channel, and
-    added after it otherwise: to what no window reaches, too.
-    """
+    """The operation on x, with a bias by channel, or with another added after it."""
     (y,), (_, w, bias) = op.outputs, op.operands
     is_by_channel = shape_of(bias) == (1, y.shape[1])
     is_within = is_by_channel and (op.name == "conv" or not when.uncovered(op))
@@ -89,8 +85,8 @@ _OPEN = (
 
 @lowering("deconv")
 def deconv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """With everything given, if it is not. Then a single window, as large as the result,
-    is a fully connected layer in reverse, and others are those of a convolution.
+    """With everything given. Then a single window, as large as the result, is a fully
+    connected layer in reverse, and others are those of a convolution.
     """
     windows, groups = windows_of(op), groups_of(op)
     if _OPEN(op) or (when.sized(op) and windows.has_natural_extents):
@@ -114,45 +110,39 @@ def _product(emit: Emitter, op: Operation) -> Tensor:
 
 
 def turned_convolution(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
-    """The sums that the elements of the result receive: the windows slide along the
-    result, over an input with zeros between its elements, and meet their elements in
-    reverse order.
+    """The sums that elements of the result receive: windows slide along the result,
+    over an input with zeros between its elements, which they meet in reverse order.
     """
     (x, w), groups = op.inputs[:2], groups_of(op)
     strides = zip(windows.stride, windows.down, strict=True)
     factors = [1, 1, *(s if count != 1 else 1 for s, count in strides)]
     dilated = spread(emit, x, factors, zeros=True)
-    padding = [
+    padding = tuple(
         (axis.reach - 1 + axis.begin, axis.up - extent - axis.begin)
         for axis, extent in zip(windows.axes, dilated.shape[2:], strict=True)
-    ]
+    )
+    x, padding = cropped(emit, dilated, padding)
     attributes = {
         **windows.attributes,
-        "padding": [(max(p, 0), max(q, 0)) for p, q in padding],
+        "padding": padding,
         "stride": (),
         "groups": groups,
     }
-    cropped = crop(emit, dilated, (*UNPADDED, *padding), hint="cropped")
-    w = turned_filter(emit, w, groups)
-    return emit("conv", cropped, w, op.operands[2], **attributes)
+    return emit("conv", x, turned_filter(emit, w, groups), op.operands[2], **attributes)
 
 
 def turned_filter(
     emit: Emitter, w: Tensor, groups: int, kept: Sequence[Positions] | None = None
 ) -> Tensor:
-    """[c, C / groups, f...] to [C, c / groups, f...], turned around in space.
-
-    Args:
-        kept: the positions that are kept along each spatial axis; all, if not given.
-    """
+    """[c, C / groups, f...] to [C, c / groups, f...], turned, with kept positions."""
     filters, channels, *size = w.shape
     kept = kept or [Positions(0, extent) for extent in size]
     extents = [taken.count for taken in kept]
     shape = (channels * groups, filters // groups, *extents)
     producer = emit.producer(w)
     if producer is None or producer.name != "constant":
-        given = (filters, channels, *extents)
-        return exchanged(emit, _turned(emit, w, kept), groups, given, shape)
+        before = (filters, channels, *extents)
+        return exchanged(emit, _turned(emit, w, kept), groups, before, shape)
     value = producer.attributes["value"]
     if len(value) > 1:
         parts = np.reshape(value, (groups, filters // groups, channels, *size))
@@ -163,10 +153,9 @@ def turned_filter(
 
 
 def _turned(emit: Emitter, w: Tensor, kept: Sequence[Positions]) -> Tensor:
-    """A part of the filter, turned around in space. One that is computed is the response
-    to a single 1, as large as the filter is; its filters are all the planes. Of a variable
-    the elements are taken one by one: tract folds slices of any variable, and other
-    operations on a large one only if nothing else reads it.
+    """A part of the filter, turned around: computed, as the response to a single 1; of
+    a variable, one by one: tract folds slices of any, and else only of what is read
+    once.
     """
     producer = emit.producer(w)
     if producer is not None and producer.name == "variable":
@@ -185,9 +174,7 @@ def _turned(emit: Emitter, w: Tensor, kept: Sequence[Positions]) -> Tensor:
 def exchanged(
     emit: Emitter, w: Tensor, groups: int, shape: Shape, exchanged: Shape
 ) -> Tensor:
-    """A filter, in whatever shape, of which the filters of a group and its channels
-    change places: from a shape to another.
-    """
+    """A filter, from a shape to another: filters and channels of groups exchanged."""
     filters, channels, *size = shape
     if channels == 1 or filters == groups:
         return reshaped(emit, w, exchanged, hint="kernels")

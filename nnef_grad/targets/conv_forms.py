@@ -13,7 +13,7 @@ A deconvolution whose windows go step by step is a convolution with the filter t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from math import gcd, prod
@@ -26,19 +26,12 @@ from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.shape import reshaped, transposed
 from nnef_grad.ops.windows import AxisWindows, Windows, windows_of
-from nnef_grad.targets.borders import crop
-from nnef_grad.targets.conditions import (
-    Condition,
-    above_rank,
-    biased,
-    no_space,
-    repeating,
-    touching,
-)
-from nnef_grad.targets.conv import UNPADDED, turned_convolution, turned_filter
+from nnef_grad.targets import conditions as when
+from nnef_grad.targets.conditions import Condition
+from nnef_grad.targets.conv import cropped, turned_convolution, turned_filter
 from nnef_grad.targets.forms import form
 from nnef_grad.targets.maxima import interleaved
-from nnef_grad.targets.shape import take
+from nnef_grad.targets.shape import joined, take
 from nnef_grad.targets.windows import surrounded
 
 # A filter with more elements than this makes too many operations.
@@ -47,32 +40,36 @@ MOST_PLACES = 128
 MOST_PHASES = 16
 
 # Without a bias, over one to three axes.
-_PLAIN = touching & ~biased & ~repeating & ~no_space & ~above_rank(5)
+_PLAIN = (
+    when.touching
+    & ~when.biased
+    & ~when.repeating
+    & ~when.no_space
+    & ~when.above_rank(5)
+)
 _FEW_PLACES = _PLAIN & Condition(
     lambda op: nominal(prod(windows_of(op).down)) <= MOST_PLACES
 )
 _ONE_GROUP = Condition(lambda op: groups_of(op) == 1)
-_GROUPS = ~_ONE_GROUP
-_TWO_AXES = Condition(lambda op: op.outputs[0].rank == 4)
-_SEVERAL_AXES = Condition(lambda op: op.outputs[0].rank > 3)
 _SINGLE_FILTERS = Condition(
     lambda op: op.inputs[0].shape[0] == 1 and op.inputs[1].shape[0] == groups_of(op)
 )
-_STEP_BY_STEP = Condition(
-    lambda op: all(c.stride == 1 or c.down == 1 for c in windows_of(op).axes)
-)
-_FEW_PHASES = Condition(
-    lambda op: (
-        1 < prod(windows_of(op).stride) <= MOST_PHASES
-        and all(c.stride <= c.up for c in windows_of(op).axes)
-    )
-)
-_POINTWISE = Condition(
-    lambda op: all(
-        c.size == c.stride == 1 and c.padding == (0, 0) for c in windows_of(op).axes
-    )
-)
 
+
+def _each_axis(holds: Callable[[AxisWindows], bool]) -> Condition:
+    """A condition on the windows along all of the axes."""
+    return Condition(lambda op: all(map(holds, windows_of(op).axes)))
+
+
+_STEP_BY_STEP = _each_axis(lambda c: c.stride == 1 or c.down == 1)
+_FEW_PHASES = _each_axis(lambda c: c.stride <= c.up) & Condition(
+    lambda op: 1 < prod(windows_of(op).stride) <= MOST_PHASES
+)
+_POINTWISE = _each_axis(lambda c: c.size == c.stride == 1 and c.padding == (0, 0))
+# The windows of a deconvolution cover its result, each element once.
+_ARE_TILES = _each_axis(
+    lambda c: c.dilation == 1 and c.size == c.stride and c.up == c.size * c.down
+)
 
 # ---- Few large windows ----
 
@@ -81,71 +78,56 @@ _POINTWISE = Condition(
 def one_product(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """The elements of all windows, and one product."""
     x, windows = _padded(emit, op)
-    (_, w), count = op.inputs[:2], x.shape[0]
-    filters, depth = w.shape[0], prod(w.shape[1:])
     each = [*_windows(emit, x, windows, first=2)]
-    lines = (count * len(each), depth)
-    patches = reshaped(emit, _joined(emit, each, 1), lines, "patches")
-    rows = reshaped(emit, w, (filters, depth), "rows")
-    found = emit("matmul", rows, patches, transposeB=True, hint="product")
-    return [_by_image(emit, found, op)]
+    lines = (x.shape[0] * len(each), prod(op.inputs[1].shape[1:]))
+    patches = reshaped(emit, joined(emit, each, 1), lines, "patches")
+    return [_by_image(emit, _product(emit, op, patches, are_lines=True), op)]
 
 
-@form("conv", _FEW_PLACES & _GROUPS)
+@form("conv", _FEW_PLACES & ~_ONE_GROUP)
 def product_for_each_group(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """The elements of all windows, and a product for each group: [groups, filters, N *
-    places].
-    """
+    """All windows, and a product for each group: [groups, filters, N * places]."""
     x, windows = _padded(emit, op)
-    (_, w), groups, count = op.inputs[:2], groups_of(op), x.shape[0]
-    filters, depth = w.shape[0] // groups, prod(w.shape[1:])
+    groups, count, depth = groups_of(op), x.shape[0], prod(op.inputs[1].shape[1:])
     each = [
         reshaped(emit, window, (count, groups, 1, depth), "line")
         for window in _windows(emit, x, windows, first=2)
     ]
-    by_image = _joined(emit, each, 2)
+    by_image = joined(emit, each, 2)
     by_group = emit("transpose", by_image, axes=[1, 0, 2, 3], hint="by_group")
     patches = reshaped(emit, by_group, (groups, count * len(each), depth), "patches")
-    rows = reshaped(emit, w, (groups, filters, depth), "rows")
-    found = emit("matmul", rows, patches, transposeB=True, hint="product")
-    return [_by_image(emit, found, op)]
-
-
-@form("conv", _FEW_PLACES & _ONE_GROUP)
-def product_for_each_place(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """A product for each window: nothing but its elements is copied at a time."""
-    x, windows = _padded(emit, op)
-    w, count = op.inputs[1], x.shape[0]
-    filters, depth = w.shape[0], prod(w.shape[1:])
-    rows, each = reshaped(emit, w, (filters, depth), "rows"), []
-    for window in _windows(emit, x, windows, first=2):
-        lines = reshaped(emit, window, (count, depth), "lines")
-        found = emit("matmul", rows, lines, transposeB=True, hint="product")
-        each.append(reshaped(emit, found, (filters, count, 1), "column"))
-    return [_by_image(emit, _joined(emit, each, 2), op)]
+    return [_by_image(emit, _product(emit, op, patches, are_lines=True), op)]
 
 
 @form("conv", _FEW_PLACES & _ONE_GROUP)
 def product_with_images_last(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """[C, X..., N]: slices of long runs, and a small result to transpose."""
     x, windows = _padded(emit, op)
-    w, count = op.inputs[1], x.shape[0]
-    filters, depth = w.shape[0], prod(w.shape[1:])
+    count, depth = x.shape[0], prod(op.inputs[1].shape[1:])
     last = emit("transpose", x, axes=[*range(1, x.rank), 0], hint="last")
     each = [*_windows(emit, last, windows, first=1)]
     columns = (depth, len(each) * count)
-    patches = reshaped(emit, _joined(emit, each, x.rank - 1), columns, "patches")
-    rows = reshaped(emit, w, (filters, depth), "rows")
-    found = emit("matmul", rows, patches, hint="product")
-    apart = reshaped(emit, found, (filters, len(each), count), "by_place")
-    return [_by_image(emit, transposed(emit, apart, [0, 2, 1], "turned"), op)]
+    patches = reshaped(emit, joined(emit, each, x.rank - 1), columns, "patches")
+    filtered = _product(emit, op, patches, are_lines=False)
+    shape = (filtered.shape[0], len(each), count)
+    by_place = reshaped(emit, filtered, shape, "by_place")
+    return [_by_image(emit, transposed(emit, by_place, [0, 2, 1], "turned"), op)]
 
 
-@form("conv", _FEW_PLACES & _ONE_GROUP & _SEVERAL_AXES)
+def _product(
+    emit: Emitter, op: Operation, patches: Tensor, *, are_lines: bool
+) -> Tensor:
+    """The product of the filters with the elements of windows, for each group."""
+    w, groups = op.inputs[1], groups_of(op)
+    outer = (groups,) if groups > 1 else ()
+    shape = (*outer, w.shape[0] // groups, prod(w.shape[1:]))
+    rows = reshaped(emit, w, shape, "rows")
+    return emit("matmul", rows, patches, transposeB=are_lines, hint="product")
+
+
+@form("conv", _FEW_PLACES & _ONE_GROUP & when.above_rank(3))
 def rows_as_channels(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """A convolution as runtimes are made for: with many channels, the rows of a window,
-    and a wide result, as the images lie along its last axis.
-    """
+    """With the rows of a window as channels, and images along the last axis."""
     x, windows = _padded(emit, op)
     w, (rows, *others) = op.inputs[1], windows.axes
     last = emit("transpose", x, axes=[*range(1, x.rank), 0], hint="last")
@@ -156,23 +138,22 @@ def rows_as_channels(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         for taken in (take(emit, last, {1: rows.positions(place)}),)
     ]
     shape = (w.shape[0], channels, *w.shape[3:], 1)
-    found = emit(
+    images_last = emit(
         "conv",
-        _joined(emit, each, 0),
+        joined(emit, each, 0),
         reshaped(emit, w, shape, "rows"),
         padding=[(0, 0)] * (w.rank - 2),
         stride=[*(axis.stride for axis in others), 1],
         dilation=[*(axis.dilation for axis in others), 1],
         hint="product",
     )
-    return [emit("transpose", found, axes=[x.rank - 1, 1, 0, *range(2, x.rank - 1)])]
+    axes = [x.rank - 1, 1, 0, *range(2, x.rank - 1)]
+    return [emit("transpose", images_last, axes=axes)]
 
 
 @form("conv", _FEW_PLACES & _SINGLE_FILTERS)
 def sum_for_each_place(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """With one filter for each group there is no matrix. Spatial axes stay: sums along
-    several axes are faster than those along one that is as long.
-    """
+    """One filter for each group is no matrix. Sums along several axes are faster."""
     x, windows = _padded(emit, op)
     w, groups, each = op.inputs[1], groups_of(op), []
     axes = [axis for axis in range(1, w.rank) if w.shape[axis] != 1] or [1]
@@ -181,31 +162,30 @@ def sum_for_each_place(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         products = emit("mul", w, elements, hint="products")
         total = emit("sum_reduce", products, axes=axes, hint="total")
         each.append(reshaped(emit, total, (groups, 1), "sum"))
-    return [reshaped(emit, _joined(emit, each, 1), op.outputs[0].shape)]
+    return [reshaped(emit, joined(emit, each, 1), op.outputs[0].shape)]
 
 
-@form("conv", _FEW_PLACES & _SINGLE_FILTERS & _TWO_AXES)
+@form("conv", _FEW_PLACES & _SINGLE_FILTERS & when.above_rank(3) & ~when.above_rank(4))
 def sums_along_diagonals(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """For each row of places, a product of the columns of each filter with those of its
-    group, [groups, columns of w, columns of x]. A place is the sum along a diagonal: with
-    zeros after each row of that matrix, so many as the distance of windows, diagonals are
-    columns.
+    group, [groups, columns of w, columns of x]. A place is the sum along a diagonal,
+    which is a column with zeros after each row, so many as the distance of windows.
     """
     x, windows = _padded(emit, op)
     w, groups, (rows, columns) = op.inputs[1], groups_of(op), windows.axes
     depth, (height, width) = prod(w.shape[1:3]), (rows.down, columns.down)
     lines = reshaped(emit, w, (groups, depth, columns.size), "lines")
     turned = emit("transpose", lines, axes=[0, 2, 1], hint="turned")
-    made = (groups, 1, columns.size * x.shape[3])
+    row = (groups, 1, columns.size * x.shape[3])
     each = []
     for place in range(height):
         taken = take(emit, x, {2: rows.positions(place)})
         elements = reshaped(emit, taken, (groups, depth, x.shape[3]), "elements")
-        found = emit("matmul", turned, elements, hint="products")
-        each.append(reshaped(emit, found, made, "row"))
-    joined = _joined(emit, each, 1)
+        pairs = emit("matmul", turned, elements, hint="products")
+        each.append(reshaped(emit, pairs, row, "row"))
+    products = joined(emit, each, 1)
     more = columns.size * columns.dilation
-    longer = emit("pad", joined, padding=[(0, 0), (0, 0), (0, more)], hint="longer")
+    longer = emit("pad", products, padding=[(0, 0), (0, 0), (0, more)], hint="longer")
     skewed = (groups, height, columns.size, x.shape[3] + columns.dilation)
     end = columns.begin + (width - 1) * columns.stride + 1
     inside = {3: Positions(columns.begin, end, columns.stride)}
@@ -217,8 +197,7 @@ def sums_along_diagonals(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 def _padded(emit: Emitter, op: Operation) -> tuple[Tensor, Windows]:
     """The input with the zeros that windows read, and the windows over that."""
     windows = windows_of(op)
-    x = crop(emit, op.inputs[0], (*UNPADDED, *windows.padding), hint="cropped")
-    padding = tuple((max(p, 0), max(q, 0)) for p, q in windows.padding)
+    x, padding = cropped(emit, op.inputs[0], windows.padding)
     inside = replace(windows, up=x.shape[2:], padding=padding)
     return surrounded(emit, x, inside, "constant")
 
@@ -226,9 +205,7 @@ def _padded(emit: Emitter, op: Operation) -> tuple[Tensor, Windows]:
 def _windows(
     emit: Emitter, x: Tensor, windows: Windows, first: int
 ) -> Iterator[Tensor]:
-    """The elements of each window, from the first axis on. Axes are sliced one by one,
-    the last one first: the slices are shared, and most of them take whole rows.
-    """
+    """The elements of each window, by shared slices, from those of whole rows on."""
     slices: dict[Shape, Tensor] = {(): x}
     for place in product(*map(range, windows.down)):
         for axis in reversed(range(len(place))):
@@ -239,74 +216,29 @@ def _windows(
         yield slices[place]
 
 
-def _joined(emit: Emitter, parts: Sequence[Tensor], axis: int) -> Tensor:
-    return (
-        emit("concat", parts, axis=axis, hint="joined") if len(parts) > 1 else parts[0]
-    )
-
-
-def _by_image(emit: Emitter, found: Tensor, op: Operation) -> Tensor:
+def _by_image(emit: Emitter, by_filter: Tensor, op: Operation) -> Tensor:
     """[filters, N, places] to the result, [N, filters, x...]."""
     count, filters, *extents = op.outputs[0].shape
-    by_filter = reshaped(emit, found, (filters, count, *extents), "by_filter")
+    by_filter = reshaped(emit, by_filter, (filters, count, *extents), "by_filter")
     return transposed(emit, by_filter, [1, 0, *range(2, by_filter.rank)])
 
 
 # ---- Windows side by side, as of patches ----
 
 
-def _are_tiles(op: Operation) -> bool:
-    """Whether the windows of a deconvolution cover its result, each element once."""
-    return all(
-        c.dilation == 1 and c.size == c.stride and c.up == c.size * c.down
-        for c in windows_of(op).axes
-    )
-
-
-@form("deconv", _PLAIN & _ONE_GROUP & Condition(_are_tiles))
+@form("deconv", _PLAIN & _ONE_GROUP & _ARE_TILES)
 def product_for_each_tile(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """[B * x..., c] and [c, C * f...] give [B, x..., C, f...]: the tiles, whose axes are
-    put between each other.
-    """
+    """[B * x..., c] and [c, C * f...] give [B, x..., C, f...], the tiles."""
     (x, w), (y,), half = op.inputs[:2], op.outputs, op.outputs[0].rank - 2
     count, filters, *places = x.shape
     last = emit("transpose", x, axes=[0, *range(2, x.rank), 1], hint="channels_last")
     lines = reshaped(emit, last, (count * prod(places), filters), "lines")
     rows = reshaped(emit, w, (filters, prod(w.shape[1:])), "rows")
-    found = emit("matmul", lines, rows, hint="product")
-    tiles = reshaped(emit, found, (count, *places, *w.shape[1:]), "tiles")
+    by_place = emit("matmul", lines, rows, hint="product")
+    tiles = reshaped(emit, by_place, (count, *places, *w.shape[1:]), "tiles")
     order = [axis for i in range(1, 1 + half) for axis in (i, 1 + half + i)]
     moved = emit("transpose", tiles, axes=[0, 1 + half, *order], hint="side_by_side")
     return [reshaped(emit, moved, y.shape)]
-
-
-def _meets_tiles(op: Operation) -> bool:
-    """Whether a convolution meets the same element of each tile: the gradient of a filter
-    whose windows lie side by side.
-    """
-    return all(
-        c.stride == 1
-        and c.padding == (0, 0)
-        and c.down == c.dilation
-        and c.up == c.size * c.dilation
-        for c in windows_of(op).axes
-    )
-
-
-@form("conv", _PLAIN & _ONE_GROUP & Condition(_meets_tiles))
-def product_over_tiles(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """[c, B * x...] and [B * x..., C * f...] give [c, C * f...]."""
-    (x, w), (y,), axes = op.inputs[:2], op.outputs, windows_of(op).axes
-    count, batch = x.shape[:2]
-    apart = (count, batch, *(n for c in axes for n in (c.size, c.dilation)))
-    tiles = reshaped(emit, x, apart, "tiles")
-    places, elements = range(2, tiles.rank, 2), range(3, tiles.rank, 2)
-    moved = emit("transpose", tiles, axes=[1, *places, 0, *elements], hint="by_place")
-    lines = (prod(w.shape[1:]), count * prod(y.shape[2:]))
-    rows = reshaped(emit, w, (w.shape[0], lines[0]), "rows")
-    found = emit("matmul", rows, reshaped(emit, moved, lines, "lines"), hint="product")
-    by_filter = reshaped(emit, found, (w.shape[0], count, *y.shape[2:]), "by_filter")
-    return [emit("transpose", by_filter, axes=[1, 0, *range(2, y.rank)])]
 
 
 # ---- The way back through a filter ----
@@ -320,16 +252,10 @@ def convolution_with_turned_filter(emit: Emitter, op: Operation) -> Sequence[Ten
 
 @form("deconv", _PLAIN & _FEW_PHASES)
 def convolution_for_each_phase(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """With a stride, an element of the result meets few elements of its windows: those at
-    a distance of the stride are sums with the same part of the filter.
-
-    Between the elements of the result lie those of the other phases: nothing is multiplied
-    by zeros.
-    """
-    windows, groups = windows_of(op), groups_of(op)
-    x, w = op.inputs[:2]
+    """With a stride, elements at its distance are sums with one part of the filter."""
+    windows = windows_of(op)
     parts = {
-        place: _phase(emit, x, w, windows, place, groups)
+        place: _phase(emit, op, windows, place)
         for place in product(*map(range, windows.stride))
     }
     for axis in reversed(range(len(windows.axes))):
@@ -342,13 +268,7 @@ def convolution_for_each_phase(emit: Emitter, op: Operation) -> Sequence[Tensor]
 
 
 class _Taps(NamedTuple):
-    """Where the elements of a phase meet those of a filter, along an axis.
-
-    Attributes:
-        kept: the positions in the filter.
-        padding: what is read outside of the input.
-        dilation: the distance of the elements that are read.
-    """
+    """The positions of a filter that a phase meets, and their convolution."""
 
     kept: Positions
     padding: tuple[int, int]
@@ -376,25 +296,24 @@ def _taps(axis: AxisWindows, phase: int) -> _Taps | None:
 
 def _phase(
     emit: Emitter,
-    x: Tensor,
-    w: Tensor,
+    op: Operation,
     windows: Windows,
     place: Shape,
-    groups: int,
 ) -> Tensor:
     """The elements at a phase along each axis."""
+    (x, w), groups = op.inputs[:2], groups_of(op)
     taps = [_taps(*pair) for pair in zip(windows.axes, place, strict=True)]
     reached = [tap for tap in taps if tap is not None]
     if len(reached) < len(taps):
         extents = (-(-c.up // c.stride) for c in windows.axes)
         shape = (x.shape[0], w.shape[1] * groups, *extents)
         return emit("constant", shape=shape, value=[0.0], hint="zeros")
-    padding = [tap.padding for tap in reached]
+    x, padding = cropped(emit, x, tuple(tap.padding for tap in reached))
     return emit(
         "conv",
-        crop(emit, x, (*UNPADDED, *padding), hint="cropped"),
+        x,
         turned_filter(emit, w, groups, [tap.kept for tap in reached]),
-        padding=[(max(p, 0), max(q, 0)) for p, q in padding],
+        padding=padding,
         dilation=[tap.dilation if tap.kept.count > 1 else 1 for tap in reached],
         groups=groups,
         hint="phase",
@@ -403,9 +322,7 @@ def _phase(
 
 @form("deconv", _PLAIN & _POINTWISE)
 def pixel_product(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """[groups, c / groups, C / groups] and [B, groups, c / groups, x], of which neither
-    B nor groups has an axis if it is 1.
-    """
+    """[groups, c / groups, C / groups] and [B, groups, c / groups, x], without ones."""
     (x, w), groups, (y,) = op.inputs[:2], groups_of(op), op.outputs
     batch, filters = x.shape[:2]
     each, channels = filters // groups, w.shape[1]
@@ -414,38 +331,10 @@ def pixel_product(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     inner: Shape = (groups,) if groups > 1 else ()
     rows = reshaped(emit, w, (*inner, each, channels), "rows")
     if not outer:
-        found = emit("matmul", rows, columns, transposeA=True, hint="product")
-        return [reshaped(emit, found, y.shape)]
+        pixels = emit("matmul", rows, columns, transposeA=True, hint="product")
+        return [reshaped(emit, pixels, y.shape)]
     last = len(inner)
     turned = emit("transpose", rows, axes=[*range(last), last + 1, last], hint="turned")
     missing = (1,) * (columns.rank - turned.rank)
     aligned = reshaped(emit, turned, (*missing, *turned.shape), "aligned")
     return [reshaped(emit, emit("matmul", aligned, columns, hint="product"), y.shape)]
-
-
-# ---- Products as correlations ----
-
-# A correlation with a larger result was measured to be slower than a product.
-_LARGEST_RESULT = 2**20
-
-
-def _are_rows(op: Operation) -> bool:
-    """Whether an operation multiplies rows with rows."""
-    flags = op.attributes["transposeA"], op.attributes["transposeB"]
-    (y,) = op.outputs
-    return (
-        flags == (False, True)
-        and y.rank == 2
-        and nominal(prod(y.shape)) <= _LARGEST_RESULT
-    )
-
-
-@form("matmul", _are_rows)
-def correlation_of_rows(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """Each row of the one is a filter for each row of the other."""
-    images, filters = (
-        reshaped(emit, x, (x.shape[0], 1, x.shape[1]), name)
-        for x, name in zip(op.inputs, ("images", "filters"), strict=True)
-    )
-    found = emit("conv", images, filters, padding=[(0, 0)], hint="correlation")
-    return [reshaped(emit, found, op.outputs[0].shape)]

@@ -12,7 +12,7 @@ from math import inf, prod
 from typing import NamedTuple
 
 from nnef_grad.graph.extents import nominal, symbols_of
-from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.ir import Operation, Tensor, shape_of
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.costs import bytes_moved, multiply_adds
 from nnef_grad.ops.elementwise import outer_factors
@@ -22,46 +22,37 @@ from nnef_grad.targets.conditions import crowded, outer_product
 
 
 class Speeds(NamedTuple):
-    """Of a runtime: nanoseconds for a thousand multiply-adds, or for a thousand bytes, and
-    for an operation.
+    """Nanoseconds for a thousand multiply-adds, or bytes, and for an operation."""
 
-    Attributes:
-        product: of matrices.
-        small_product: of many pairs of matrices, to small ones.
-        convolution: with a group for each channel, depthwise_convolution.
-        dynamic_convolution: with a filter that is computed.
-        correlation: a convolution with longer rows in its windows than in its result;
-            with a filter for each group, depthwise_correlation.
-        deconvolution: in whatever form the runtime has it; with a group for each channel,
-            depthwise_deconvolution.
-        transposition: bytes, where one axis moves past others; so are the next three.
-        shuffle: a transposition in which more than one axis moves.
-        copies: elements that stay side by side. With a stride, elements or long runs of
-            them take as long as a transposition, and short runs as a shuffle.
-        arithmetic: element by element, and sums.
-        outer: an outer product over more than two axes, for each element of its last one.
-        column_by_row: a matrix that is the product of a column and a row.
-        crowded: a product whose rows crowd in a cache.
-        matrix: the time to begin with each pair of matrices that are multiplied.
-        operation: the time to begin with it.
-    """
-
+    # Of matrices; and of many pairs of matrices, to small ones.
     product: float
     small_product: float
+    # And with a group for each channel; and with a filter that is computed.
     convolution: float
     depthwise_convolution: float
     dynamic_convolution: float
+    # A convolution with longer rows in its windows than in its result; and with a filter for
+    # each group.
     correlation: float
     depthwise_correlation: float
+    # In whatever form the runtime has it.
     deconvolution: float
     depthwise_deconvolution: float
+    # Bytes, from here on: one axis moves past others, or several do.
     transposition: float
     shuffle: float
+    # Elements that stay side by side. With a stride, elements or long runs of them take as
+    # long as a transposition, and short runs as a shuffle.
     copies: float
+    # Element by element, and sums.
     arithmetic: float
+    # An outer product over more than two axes, for each element of its last one.
     outer: float
+    # A matrix that is the product of a column and a row.
     column_by_row: float
+    # A product whose rows crowd in a cache.
     crowded: float
+    # The time to begin with each pair of matrices that are multiplied, and with an operation.
     matrix: float
     operation: float
 
@@ -105,22 +96,17 @@ def data_of(operations: Iterable[Operation]) -> set[Tensor]:
 
 def cost(operations: Sequence[Operation], runtime: str) -> float:
     """The nanoseconds that a runtime takes for operations, in their order."""
-    if any(map(_is_open_filter, operations)):
+    filters = (op.operands[1] for op in operations if op.name in _FILTERS)
+    if any(symbols_of(shape_of(w)) for w in filters):
+        # No runtime has filters whose extents have symbols.
         return inf
     speeds: dict[str, float] = SPEEDS[runtime]._asdict()
     kinds = work(operations, runtime).items()
     return sum(speeds[kind] * amount for kind, amount in kinds)
 
 
-def _is_open_filter(op: Operation) -> bool:
-    """Whether an operation has a filter whose extents have symbols: no runtime has it."""
-    return op.name in ("conv", "deconv") and bool(symbols_of(shape_of(op.operands[1])))
-
-
 def work(operations: Sequence[Operation], runtime: str) -> dict[str, float]:
-    """How many thousands of multiply-adds and bytes operations take in a runtime, by the
-    kind of speed, and how many operations there are.
-    """
+    """Thousands of multiply-adds and bytes, and operations, by the kind of speed."""
     data = data_of(operations)
     done = data if runtime in FOLDING else set()
     total = dict.fromkeys(Speeds._fields, 0.0)
@@ -155,18 +141,13 @@ def _kind_of_memory(op: Operation) -> str:
     if op.name == "transpose":
         return "transposition" if _moves_one_axis(op) else "shuffle"
     if op.name == "slice" and max(op.attributes["stride"], default=1) > 1:
-        return "shuffle" if _takes_short_runs(op) else "transposition"
+        run = prod(op.inputs[0].shape[max(op.attributes["axes"]) + 1 :])
+        return "shuffle" if 1 < run < _SHORT else "transposition"
     if op.name == "matmul" and outer_product(op):
         return "column_by_row"
     if op.name == "matmul" and crowded(op):
         return "crowded"
     return _MEMORY.get(op.name, "outer" if outer_factors(op) else "arithmetic")
-
-
-def _takes_short_runs(op: Operation) -> bool:
-    """Whether elements that lie side by side stay so, by a few."""
-    (x,) = op.inputs
-    return 1 < prod(x.shape[max(op.attributes["axes"]) + 1 :]) < _SHORT
 
 
 def _moves_one_axis(op: Operation) -> bool:
@@ -179,7 +160,9 @@ def _moves_one_axis(op: Operation) -> bool:
 
 def _kind_of_product(op: Operation, data: Set[Tensor]) -> str:
     if op.name not in ("conv", "deconv"):
-        return "small_product" if _is_small(op.outputs[0].shape) else "product"
+        *batch, rows, columns = 1, 1, *op.outputs[0].shape
+        is_small = nominal(prod(batch)) > 1 and nominal(rows * columns) < _SMALL
+        return "small_product" if is_small else "product"
     (_, w), groups = op.inputs[:2], groups_of(op)
     if _is_correlation(op):
         return "depthwise_correlation" if w.shape[0] == groups > 1 else "correlation"
@@ -189,15 +172,8 @@ def _kind_of_product(op: Operation, data: Set[Tensor]) -> str:
     return "dynamic_convolution" if is_dynamic else _FILTERS[op.name]
 
 
-# Matrices with fewer elements are multiplied slower.
+# Matrices with fewer elements are multiplied slower, where there are many.
 _SMALL = 2**14
-
-
-def _is_small(shape: Shape) -> bool:
-    """Whether a shape is that of many matrices, of few elements each."""
-    *batch, _, _ = 1, 1, *shape
-    return nominal(prod(batch)) > 1 and nominal(prod(shape[-2:])) < _SMALL
-
 
 _FILTERS = {"conv": "convolution", "deconv": "deconvolution"}
 
@@ -213,7 +189,7 @@ _LEAST_FILTERS = 64
 
 
 def _slowness(op: Operation) -> float:
-    """How much longer each multiply-add of a correlation takes, for few filters, or less
+    """How much longer a multiply-add of a correlation takes, for few filters, or less
     long for a wide result: the elements of a row of windows are collected at once.
     """
     if not _is_correlation(op):

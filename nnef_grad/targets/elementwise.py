@@ -10,24 +10,20 @@ from nnef_grad.autodiff.rules import derivative_library
 from nnef_grad.emit.arguments import dtype_of
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import Evaluator, instantiate
-from nnef_grad.emit.inline import Decompose, put_bodies
+from nnef_grad.emit.inline import Decompose
 from nnef_grad.graph.extents import has_symbols
-from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.elementwise import outer_factors
 from nnef_grad.ops.shape import reshaped
-from nnef_grad.ops.traits import STEPS
 from nnef_grad.targets.forms import form
-from nnef_grad.targets.patterns import is_instance
-from nnef_grad.targets.registry import Relations, lowering, replaced, written
+from nnef_grad.targets.registry import Relations, each, is_instance, lowering, written
 
 # ---- Choices ----
 
 
 @lowering("select")
 def select_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """With all operands in the rank of the result; of logicals by logic. A literal
-    condition needs no choice.
-    """
+    """In the rank of the result; of logicals by logic; a literal needs no choice."""
     condition, yes, no = op.operands
     if isinstance(condition, bool):
         return [yes if condition else no]
@@ -108,9 +104,10 @@ def _probability(emit: Emitter, gelu: Operation) -> Sequence[Operand]:
     return instantiate(written()["gelu_probability"], emit, gelu)
 
 
-def share_probabilities(graph: Graph) -> Graph:
-    """The graph with P(x) from gelu(x) in the derivative of it, which divides by x to get
-    there, as NNEF has no P:
+@each("select")
+def share_probabilities(op: Operation, near: Relations) -> Decompose | None:
+    """P(x) is from gelu(x) in the derivative of it, which divides by x to get there, as NNEF
+    has no P:
 
     y = gelu(x);                                          p = P(x);
     divisor = select(small, 1.0, x);                to    y = mul(x, p);
@@ -118,24 +115,14 @@ def share_probabilities(graph: Graph) -> Graph:
 
     Where x is small, the derivative has the series of P.
     """
-    near = Relations(graph)
-
-    def find(op: Operation) -> Decompose | None:
-        gelu = divided_gelu(op, near)
-        return None if gelu is None else lambda emit, _: _probability(emit, gelu)
-
-    return put_bodies(graph, [find(op) for op in graph.operations])
+    gelu = divided_gelu(op, near)
+    return None if gelu is None else lambda emit, _: _probability(emit, gelu)
 
 
 def divided_gelu(op: Operation, near: Relations) -> Operation | None:
     """The gelu of which a choice is the probability, as the derivative has it."""
-    if op.name != "select":
-        return None
-    quotient = near.producer(op.operands[2])
-    if quotient is None or quotient.name != "div":
-        return None
-    gelu = near.producer(quotient.operands[0])
-    if gelu is None or gelu.name != "gelu":
+    gelu = near.chain(op.operands[2], "div", "gelu")
+    if gelu is None:
         return None
     around = (*gelu.inputs, *gelu.outputs)
     return gelu if is_instance(near, op.outputs[0], _divided, *around) else None
@@ -145,9 +132,9 @@ def _divided(emit: Emitter, x: Tensor, y: Tensor) -> Operand:
     """The probability in the derivative of y = gelu(x)."""
     rule, values = derivative_library()["gelu_vjp"], {"x": x, "y": y, "dy": 1.0}
     (slope,) = Evaluator(emit).instantiate(rule, values, str, None).values()
-    made = emit.producer(slope)
-    assert made is not None
-    return made.operands[0]
+    product = emit.producer(slope)
+    assert product is not None
+    return product.operands[0]
 
 
 # ---- Copies, casts and sums ----
@@ -172,30 +159,6 @@ def cast_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     if source == "integer":
         x = emit("cast", x, dtype="scalar", hint="number")
     return [emit("not", emit("eq", x, 0.0, hint="zero"))]
-
-
-def is_cast_of(op: Operation, source: str, target: str) -> bool:
-    """Whether a tensor is cast from a type to another."""
-    is_cast = op.name == "cast" and op.dtype == target
-    return is_cast and [x.dtype for x in op.inputs] == [source]
-
-
-def floor_casts(graph: Graph) -> Graph:
-    """The graph with scalars rounded down before they are cast to integers: the cast
-    does so, but real runtimes round to zero.
-    """
-    near = Relations(graph)
-
-    def is_open(op: Operation) -> bool:
-        is_cast = is_cast_of(op, "scalar", "integer")
-        return is_cast and near.producers[op.inputs[0]].name not in STEPS
-
-    return replaced(graph, {"cast"}, _floored, is_open)
-
-
-def _floored(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    whole = emit("floor", op.operands[0], hint="whole")
-    return [emit("cast", whole, dtype="integer")]
 
 
 @lowering("copy")

@@ -21,22 +21,18 @@ from nnef_grad.targets.conditions import Condition
 
 
 class Runtime(NamedTuple):
-    """A runtime, or several that are used together.
+    """A runtime, or several that are used together."""
 
-    Attributes:
-        names: its name in the table, or several, in a string: the facts of each are its own.
-        title: what messages call it.
-        registries: those whose operations it may be given, beside the standard's; where
-            there are any, it may be given loops, and extents with symbols.
-        own: the operations of the registries that it has; None if it has all.
-        has_indices: whether it has the index of a maximum, and `sample` and `desample` at
-            it. What such an index counts is its own affair: nothing else may read one.
-    """
-
+    # Its name in the table, or several, in a string: the facts of each are its own.
     names: str
+    # What messages call it.
     title: str
+    # Those whose operations it may be given, beside the standard's; and those of these
+    # operations that it has, if not all. Where there are any, it may be given loops and symbols.
     registries: frozenset[str] = frozenset()
     own: frozenset[str] | None = None
+    # It has the index of a maximum, and `sample` and `desample` at it. What such an index
+    # counts is its own affair: nothing else may read one.
     has_indices: bool = False
 
     def knows(self, operation: Operation) -> bool:
@@ -88,30 +84,17 @@ class CommonSubset:
     other operation gets the same identity.
 
     Attributes:
-        runtimes: these runtimes.
-        names: their names in the table.
+        names: the names of the runtimes in the table.
         registries: those whose operations all of them may be given.
+        has_indices: whether all of them have the index of a maximum.
     """
 
     def __init__(self, runtimes: Collection[Runtime]) -> None:
-        self.runtimes = runtimes
+        self._runtimes = runtimes
         self.registries = frozenset.intersection(*(r.registries for r in runtimes))
         self.names = {name for r in runtimes for name in r.names.split()}
-        self._exceptions = {
-            operation: [
-                condition.holds
-                for where, condition in facts
-                if not self.names.isdisjoint(where)
-            ]
-            for operation, facts in LACKING.items()
-        }
+        self.has_indices = all(runtime.has_indices for runtime in runtimes)
         self._had: set[Operation] = set()
-        self._known: set[tuple[str, str | None]] = set()
-
-    @property
-    def has_indices(self) -> bool:
-        """Whether all runtimes have the index of a maximum."""
-        return all(runtime.has_indices for runtime in self.runtimes)
 
     def keep(self, operations: Iterable[Operation]) -> None:
         """Takes operations for such that all runtimes have, beside what they stand."""
@@ -121,30 +104,16 @@ class CommonSubset:
         """Whether a runtime lacks the operation, as it is set."""
         if operation in self._had:
             return False
-        if not self._knows(operation):
+        if not all(runtime.knows(operation) for runtime in self._runtimes):
             return True
         if is_loop(operation) and any(map(self.lacks, operations_in(operation))):
             return True
-        if exceptions := self._exceptions.get(operation.name):
-            with number_needed_by(operation):
-                if any(holds(operation) for holds in exceptions):
+        with number_needed_by(operation):
+            for where, condition in LACKING.get(operation.name, ()):
+                if not self.names.isdisjoint(where) and condition.holds(operation):
                     return True
         self._had.add(operation)
         return False
-
-    def _knows(self, operation: Operation) -> bool:
-        """Whether all runtimes know it by its name."""
-        word = operation.name, operation.definition.registry
-        if word in self._known:
-            return True
-        is_known = all(runtime.knows(operation) for runtime in self.runtimes)
-        if is_known:
-            self._known.add(word)
-        return is_known
-
-    def lacking(self, operations: Iterable[Operation]) -> list[bool]:
-        """For each operation whether a runtime lacks it, as it is set."""
-        return [op not in self._had and self.lacks(op) for op in operations]
 
 
 ALL = "khronos tract onnx converter"

@@ -8,7 +8,7 @@ operations that it is found with: a transposition after it may be needless then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
 from functools import cached_property, partial
 from math import inf
@@ -30,14 +30,7 @@ Function = TypeVar("Function", bound=Decompose)
 
 
 class Form(NamedTuple):
-    """A form of an operation.
-
-    Attributes:
-        build: emits it.
-        applies: the settings that it is for.
-        source: the operation that must make the first operand, if it is another form of
-            both.
-    """
+    """What emits a form, its settings, and what must make the first operand, if any."""
 
     build: Decompose
     applies: Callable[[Operation], bool]
@@ -75,30 +68,13 @@ def open_forms(graph: Graph) -> Iterator[tuple[Operation, Form]]:
         yield from ((op, form) for form in choice.forms(op))
 
 
-class _Choice:
-    """Facts about a graph."""
+class _Choice(Relations):
+    """The choice for the operations of a graph; most need no relations."""
 
     def __init__(self, graph: Graph, runtimes: Sequence[str]) -> None:
-        self._graph = graph
+        super().__init__(graph)
         self._runtimes = runtimes
         self._speeds = tuple([(name, SPEEDS[name]) for name in runtimes])
-
-    # Most graphs have no operation with several forms, and need none of these.
-
-    @cached_property
-    def _uses(self) -> Mapping[Tensor, int]:
-        return Relations(self._graph).uses
-
-    @cached_property
-    def _sources(self) -> Mapping[Tensor, Operation]:
-        names = {form.source for forms in FORMS.values() for form in forms}
-        made = (op for op in self._graph.operations if op.name in names)
-        return {x: op for op in made for x in op.outputs}
-
-    @cached_property
-    def _transpositions(self) -> Mapping[Tensor, Operation]:
-        found = (op for op in self._graph.operations if op.name == "transpose")
-        return {x: op for op in found for x in op.inputs}
 
     @cached_property
     def _data(self) -> Set[Tensor]:
@@ -119,28 +95,27 @@ class _Choice:
 
     def forms(self, op: Operation) -> list[Form]:
         """The other forms of an operation."""
-        applicable = [form for form in FORMS.get(op.name, ()) if _applies(form, op)]
-        return [form for form in applicable if self._has_source(form, op)]
+        return [form for form in FORMS.get(op.name, ()) if self._applies(form, op)]
 
-    def _has_source(self, form: Form, op: Operation) -> bool:
-        if form.source is None:
-            return True
-        source = self._source(op)
-        return source is not None and source.name == form.source
+    def _applies(self, form: Form, op: Operation) -> bool:
+        """Whether a form is for an operation, whatever the numbers of symbols are."""
+        with suppress(OpenExtentError):
+            if form.applies(op):
+                return form.source is None or self._source(op) is not None
+        return False
 
     def _source(self, op: Operation) -> Operation | None:
-        """The source of a form that made the first operand, and for nothing else."""
-        (x, *_) = op.inputs
-        source = self._sources.get(x)
-        return source if self._uses[x] == 1 else None
+        """What made the first operand, for nothing else, if there is a form of both."""
+        source = self.producers[op.inputs[0]]
+        is_own = source.name in {form.source for form in FORMS[op.name]}
+        return source if is_own and self.uses[op.inputs[0]] == 1 else None
 
     def _chain(self, op: Operation) -> list[Operation]:
-        """The operation, after a source that is for it alone, and before the
-        transposition that its result is for.
-        """
+        """The operation, between its own source and its own transposition."""
         source, (y, *_) = self._source(op), op.outputs
-        after = self._transpositions.get(y) if self._uses[y] == 1 else None
-        return [step for step in (source, op, after) if step is not None]
+        after = self.readers[y] if self.uses[y] == 1 else []
+        turned = [reader for reader in after if reader.name == "transpose"]
+        return [*([source] if source else []), op, *turned]
 
     def _signature(self, chain: Sequence[Operation]) -> Iterator[object]:
         """Equal for chains that do the same with tensors of the same shapes."""
@@ -159,44 +134,36 @@ class _Choice:
     def _cost(
         self, chain: Sequence[Operation], op: Operation, form: Decompose | None
     ) -> float:
-        """The nanoseconds of a chain with a form of one of its operations, in all
-        runtimes together; infinite for a form that needs numbers of symbols.
-        """
+        """The nanoseconds in all runtimes; infinite if open numbers are needed."""
         with suppress(OpenExtentError):
-            return self._cost_of_form(chain, op, form)
+            operations = self._emitted(chain, op, form)
+            return sum(cost(operations, name) for name in self._runtimes)
         return inf
 
-    def _cost_of_form(
+    def _emitted(
         self, chain: Sequence[Operation], op: Operation, form: Decompose | None
-    ) -> float:
+    ) -> list[Operation]:
+        """The operations of a chain with a form of one of its operations."""
         emit = Emitter(OpSet(), simplify=simplify)
-        made = {x for step in chain for x in step.outputs}
-        read = dict.fromkeys(x for step in chain for x in step.inputs if x not in made)
-        known: dict[Tensor, Any] = {x: self._stand_in(emit, x) for x in read}
+        places: dict[Tensor, Any] = {}
         for step in chain:
-            results: Sequence[Any] | None
+            for x in step.inputs:
+                if x not in places:
+                    places[x] = self._stand_in(emit, x)
             if step is op and form is not None:
-                results = form(emit, substitute(step, known))
+                results = form(emit, substitute(step, places))
             else:
                 body = body_of(step.inputs, [step], step.outputs, lambda _: "result")
-                given = [known[x] for x in step.inputs]
-                results = instantiate(body, emit, given, fill=True)
-            known.update(zip(step.outputs, results or (), strict=True))
-        operations = _needed(emit, known[chain[-1].outputs[0]])
-        return sum(cost(operations, name) for name in self._runtimes)
+                operands = [places[x] for x in step.inputs]
+                results = instantiate(body, emit, operands, fill=True) or ()
+            places.update(zip(step.outputs, results, strict=True))
+        return _needed(emit, places[chain[-1].outputs[0]])
 
     def _stand_in(self, emit: Emitter, x: Tensor) -> Tensor:
         """A tensor like another, in place of it."""
         name = "variable" if x in self._data else "external"
         label = {"label": "data"} if x in self._data else {}
         return emit.emit_named(name, name, shape=x.shape, **label)
-
-
-def _applies(form: Form, op: Operation) -> bool:
-    """Whether a form is for an operation, whatever the numbers of symbols are."""
-    with suppress(OpenExtentError):
-        return form.applies(op)
-    return False
 
 
 def _needed(emit: Emitter, result: Operand) -> list[Operation]:

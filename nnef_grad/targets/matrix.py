@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial, reduce
 from itertools import pairwise
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.inline import Decompose, inline
@@ -16,13 +16,8 @@ from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.ops.parts import section
 from nnef_grad.ops.shape import reshaped, transposed
-from nnef_grad.targets.conditions import (
-    Condition,
-    crowded,
-    inner_product,
-    outer_product,
-    set_to,
-)
+from nnef_grad.targets import conditions as when
+from nnef_grad.targets.conditions import Condition
 from nnef_grad.targets.forms import form
 from nnef_grad.targets.registry import Relations, lowering
 from nnef_grad.targets.shape import fill
@@ -33,7 +28,7 @@ def matmul_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """First the operands are transposed, then those with fewer batches are repeated."""
     x, y = op.inputs
     flags = op.attributes["transposeA"], op.attributes["transposeB"]
-    if inner_product(op):
+    if when.inner_product(op):
         x, y = _turned(emit, x, not flags[0]), _turned(emit, y, flags[1])
         products = emit("mul", x, y, hint="products")
         return [emit("sum_reduce", products, axes=[x.rank - 2])]
@@ -62,11 +57,9 @@ def _over_batches(op: Operation) -> bool:
     return is_summed and max(axes, default=len(batch)) < len(batch)
 
 
-@form("sum_reduce", _over_batches & set_to(normalize=False), source="matmul")
+@form("sum_reduce", _over_batches & when.set_to(normalize=False), source="matmul")
 def product_of_all_batches(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """The sum over a batch of products is the product of rows that go through the whole
-    batch.
-    """
+    """A sum over products is the product of rows that go through the whole batch."""
     source = emit.producer(op.inputs[0])
     assert source is not None
     flags = source.attributes["transposeA"], source.attributes["transposeB"]
@@ -75,16 +68,14 @@ def product_of_all_batches(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         _joined_rows(emit, left, inner_first=flags[0]),
         _joined_rows(emit, right, inner_first=not flags[1]),
     )
-    found = emit(
+    product = emit(
         "matmul", *joined, transposeA=flags[0], transposeB=flags[1], hint="product"
     )
-    return [reshaped(emit, found, op.outputs[0].shape)]
+    return [reshaped(emit, product, op.outputs[0].shape)]
 
 
 def _joined_rows(emit: Emitter, x: Tensor, *, inner_first: bool) -> Tensor:
-    """[batch..., inner, rows] to [batch * inner, rows], or [batch..., rows, inner] to
-    [rows, batch * inner].
-    """
+    """[batch..., inner, rows] to [batch * inner, rows], or the other way round."""
     *batch, first, last = x.shape
     if inner_first:
         return reshaped(emit, x, (prod(batch) * first, last), "lines")
@@ -96,7 +87,7 @@ def _joined_rows(emit: Emitter, x: Tensor, *, inner_first: bool) -> Tensor:
 # ---- Products of a column and a row ----
 
 
-@form("matmul", outer_product)
+@form("matmul", when.outer_product)
 def column_times_row(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """Nothing is summed: the gradient of a matrix for a batch of one."""
     m, n = op.outputs[0].shape
@@ -111,7 +102,7 @@ def column_times_row(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 _MOST_BLOCKS = 16
 
 
-@form("matmul", crowded & Condition(lambda op: len(_blocks(op)) <= _MOST_BLOCKS))
+@form("matmul", when.crowded & Condition(lambda op: len(_blocks(op)) <= _MOST_BLOCKS))
 def product_for_each_block(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """Blocks of rows, which have more columns than rows."""
     (x, y), axis = op.inputs, int(op.attributes["transposeA"])
@@ -131,76 +122,68 @@ def _blocks(op: Operation) -> list[tuple[int, int]]:
 # ---- Sums of products ----
 
 
-class _Sum(NamedTuple):
-    """The terms of a sum: products of matrices, for this sum alone, and other tensors."""
-
-    products: list[Operation]
-    others: list[Tensor]
-
-
 def join_products(graph: Graph) -> Graph:
     """The graph with a product of longer rows in place of a sum of products, where that
-    moves less memory. The gradient of a matrix that a network uses at each step is such
-    a sum.
+    moves less memory: as in the gradient of a matrix that is used at each step.
     """
-    sums = _sums_of_products(graph)
+    near = Relations(graph)
+    sums = _sums_of_products(near)
 
     def build(op: Operation) -> Decompose | None:
-        found = sums.get(op.outputs[0]) if op.name == "add" else None
-        if found is None or not _pays(found, op):
+        terms = sums.get(op.outputs[0], []) if op.name == "add" else []
+        products = _alike([near.producers[x] for x in terms if _is_product(x, near)])
+        if not products or not _pays(products):
             return None
-        return partial(_joined_products, found)
+        joined = {product.outputs[0] for product in products}
+        return partial(
+            _joined_products, products, [x for x in terms if x not in joined]
+        )
 
     return inline(graph, build) if sums else graph
 
 
-def _sums_of_products(graph: Graph) -> dict[Tensor, _Sum]:
-    """The sums that are no part of another one."""
-    near, sums = Relations(graph), dict[Tensor, _Sum]()
-    for op in graph.operations:
+def _is_product(x: Tensor, near: Relations) -> bool:
+    """Whether a tensor is a product of matrices, for one sum alone."""
+    is_alone = x.rank == 2 and near.uses[x] == 1
+    return is_alone and near.chain(x, "matmul") is not None
+
+
+def _sums_of_products(near: Relations) -> dict[Tensor, list[Tensor]]:
+    """The terms of sums that are no part of another one: products first."""
+    sums = dict[Tensor, list[Tensor]]()
+    for op in near.named("add"):
         result = op.outputs[0]
-        if op.name == "matmul" and result.rank == 2:
-            sums[result] = _Sum([op], [])
-        elif op.name == "add" and all(x.shape == result.shape for x in op.inputs):
+        if all(x.shape == result.shape for x in op.inputs):
             parts = [
-                sums.pop(x) if x in sums and near.uses[x] == 1 else _Sum([], [x])
+                sums.pop(x) if x in sums and near.uses[x] == 1 else [x]
                 for x in op.inputs
             ]
-            sums[result] = reduce(_merged, sorted(parts, key=_length, reverse=True))
+            longest, *others = sorted(parts, key=len, reverse=True)
+            for part in others:
+                # The lists of a long sum are not copied.
+                longest.extend(part)
+            sums[result] = longest
     return sums
 
 
-def _length(part: _Sum) -> int:
-    return len(part.products)
-
-
-def _merged(part: _Sum, other: _Sum) -> _Sum:
-    """Both, in the lists of the first one: the lists of a long sum are not copied."""
-    part.products.extend(other.products)
-    part.others.extend(other.others)
-    return part
-
-
-def _pays(found: _Sum, op: Operation) -> bool:
+def _pays(products: Sequence[Operation]) -> bool:
     """Whether the operands have fewer elements than the sums between."""
-    products = _alike(found)
     operands = sum(prod(x.shape) for product in products for x in product.inputs)
-    between = (len(products) - 1) * prod(op.outputs[0].shape)
+    between = (len(products) - 1) * prod(products[0].outputs[0].shape)
     return nominal(operands) < nominal(between)
 
 
-def _alike(found: _Sum) -> list[Operation]:
+def _alike(products: Sequence[Operation]) -> list[Operation]:
     """The products that are transposed like the first one."""
-    settings = [product.settings for product in found.products[:1]]
-    return [product for product in found.products if product.settings in settings]
+    return [p for p in products if p.settings == products[0].settings]
 
 
-def _joined_products(found: _Sum, emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    products = _alike(found)
+def _joined_products(
+    products: Sequence[Operation], others: Sequence[Tensor], emit: Emitter, _: Operation
+) -> Sequence[Tensor]:
     flags = products[0].attributes
     lefts, rights = zip(*(product.inputs for product in products), strict=True)
     left = emit("concat", lefts, axis=0 if flags["transposeA"] else 1, hint="lefts")
     right = emit("concat", rights, axis=1 if flags["transposeB"] else 0, hint="rights")
     joined = emit("matmul", left, right, **products[0].settings, hint="product")
-    others = [p.outputs[0] for p in found.products if p not in products]
-    return [reduce(partial(emit, "add", hint="sum"), [*others, *found.others], joined)]
+    return [reduce(partial(emit, "add", hint="sum"), others, joined)]

@@ -30,6 +30,7 @@ from nnef_grad.ops.windows import (
     basic_outside,
     windows_of,
 )
+from nnef_grad.targets.registry import Relations
 from nnef_grad.targets.shape import MOST_AXES, take
 from nnef_grad.targets.windows import (
     LOWEST,
@@ -50,57 +51,48 @@ def finds_maxima(source: Operation, windows: Windows) -> bool:
     return is_maximum and windows_of(source) == windows
 
 
-def are_small(source: Operation) -> bool:
-    """Whether the windows of a maximum are small enough."""
-    windows = windows_of(source)
-    return prod(windows.size) <= MOST_PLACES and len(windows.size) <= MOST_AXES
+def finds_small_maxima(source: Operation, windows: Windows) -> bool:
+    """Whether it does, in windows that are small enough to be looked at place by place."""
+    is_small = prod(windows.size) <= MOST_PLACES and len(windows.size) <= MOST_AXES
+    return is_small and finds_maxima(source, windows)
 
 
 def around_indices(
     graph: Graph, lacks: Callable[[Operation], bool]
 ) -> Iterator[Operation]:
-    """The operations that make the index of a maximum, and those that read it, where these
-    are `sample` and `desample` in the same windows.
-
-    Args:
-        graph: a graph.
-        lacks: whether a runtime lacks an operation: one that has an index has it in the
-            windows in which it has the maximum.
+    """The operations that make the index of a maximum, and those that read it, where
+    these are `sample` and `desample` in windows in which the runtimes have the maximum.
     """
-    for op in graph.operations:
-        if op.name != "argmax_pool" or op.outputs[0] in graph.outputs:
-            continue
-        readers = [r for r in graph.operations if op.outputs[0] in r.inputs]
-        pool = replace(op, definition=standard()["max_pool"])
-        if not lacks(pool) and all(_reads_index(reader, op) for reader in readers):
+    near = Relations(graph)
+    for op in near.named("argmax_pool"):
+        (index,), pool = op.outputs, replace(op, definition=standard()["max_pool"])
+        readers = near.readers.get(index, [])
+        is_read = index not in graph.outputs and all(_reads(r, op) for r in readers)
+        if is_read and not lacks(pool):
             yield from (op, *readers)
 
 
-def _reads_index(reader: Operation, source: Operation) -> bool:
+def _reads(reader: Operation, source: Operation) -> bool:
     is_index = reader.operands[1:] == source.outputs
-    is_known = reader.name in ("sample", "desample") and is_index
-    return is_known and windows_of(reader) == windows_of(source)
+    is_reader = reader.name in ("sample", "desample") and is_index
+    return is_reader and windows_of(reader) == windows_of(source)
 
 
 # ---- Lines ----
 
 
 class _Level(NamedTuple):
-    """An axis that windows move along.
-
-    Attributes:
-        axis: the axis of tensors, or of lines: tensors with the axes first that windows
-            move along, and all others as one, so that what is side by side stays so.
-        in_lines: whether it is that of lines.
-        column: the windows along it.
-        outside: how many elements of the border are read before and after it.
-        hits: for each place, whether its element is as large as the largest one.
+    """An axis that windows move along: of tensors, or of lines, which are tensors with the
+    axes first that windows move along, and all others as one, so that what is side by side
+    stays so.
     """
 
     axis: int
     in_lines: bool
+    # The windows along it, and how many elements of the border they read on each side.
     column: AxisWindows
     outside: tuple[int, int]
+    # For each place, whether its element is as large as the largest one.
     hits: list[Tensor]
 
 
@@ -124,9 +116,7 @@ def _from_lines(emit: Emitter, lines: Tensor, axes: Shape, shape: Shape) -> Tens
 
 
 def _levels(emit: Emitter, source: Operation, first: Shape = ()) -> list[_Level]:
-    """The axes that the windows of a maximum move along, from the last one on, over the
-    maxima along those after it; `first` are those that lines have, if there are lines.
-    """
+    """The axes that the windows move along, the last one first; in lines, or not."""
     (x,), windows, border = source.inputs, windows_of(source), source.settings["border"]
     value, axes = LOWEST if border == "ignore" else 0.0, moving_axes(windows)
     lines, levels = _to_lines(emit, x, first), list[_Level]()
@@ -156,9 +146,7 @@ def _largest(emit: Emitter, source: Operation, still_along: Shape) -> Tensor:
 def _elements(
     emit: Emitter, lines: Tensor, level: _Level, border: str, value: float = 0.0
 ) -> Iterator[Tensor]:
-    """The elements at each place: in lines, of those that are a stride apart there are
-    phases.
-    """
+    """The elements at each place; in lines, of phases that are a stride apart."""
     axis, column, (before, after) = level.axis, level.column, level.outside
     first = [before + column.begin + i * column.dilation for i in range(column.size)]
     if not level.in_lines:
@@ -196,17 +184,14 @@ def _padded(
     if not any(sides):
         return x
     padding = [sides if i == axis else (0, 0) for i in range(x.rank)]
-    filling = filling_of(border, value)
-    return emit("pad", x, padding=padding, **filling, hint="padded")
+    return emit("pad", x, padding=padding, **filling_of(border, value), hint="padded")
 
 
 # ---- Where the maxima are ----
 
 
 def sample_maxima(emit: Emitter, x: Tensor, source: Operation, border: str) -> Tensor:
-    """The elements of a tensor, with its own border, where the maxima of another one
-    are.
-    """
+    """The elements of a tensor, with its border, where the maxima of another are."""
     for level in _levels(emit, source):
         elements = [*_elements(emit, x, level, border)]
         sampled: Tensor | float = 0.0
@@ -220,9 +205,7 @@ def sample_maxima(emit: Emitter, x: Tensor, source: Operation, border: str) -> T
 def desample_maxima(
     emit: Emitter, x: Tensor, source: Operation, first: Shape = ()
 ) -> Tensor:
-    """The elements of a tensor, each where the maximum of its window is; in lines, if axes
-    are to be first.
-    """
+    """The elements of a tensor, each at the maximum of its window; maybe in lines."""
     lines = _to_lines(emit, x, first)
     for level in reversed(_levels(emit, source, first)):
         left, kept = lines, list[Tensor]()
@@ -234,9 +217,7 @@ def desample_maxima(
 
 
 def _joined(emit: Emitter, parts: Sequence[Tensor], level: _Level) -> Tensor:
-    """The sum of the places along an axis, each where its elements are, a stride apart. What
-    lies in the border is left out.
-    """
+    """The sum of the places along an axis, each where its elements are."""
     axis, column = level.axis, level.column
     count = -(-(column.up + sum(level.outside)) // column.stride)
     phases: list[list[Tensor]] = [[] for _ in range(column.stride)]

@@ -6,25 +6,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from math import prod
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from nnef_grad.emit.arguments import bind
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.inline import Decompose, inline
+from nnef_grad.emit.inline import Decompose
+from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.language.library import FragmentFile
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import SHAPES
 from nnef_grad.ops.repeat import gather_shape, one_hot
-from nnef_grad.targets.conditions import always, set_to
+from nnef_grad.ops.shape import reshaped, transposed
+from nnef_grad.targets.conditions import set_to
 from nnef_grad.targets.facts import TRACT_CORE
-from nnef_grad.targets.patterns import is_instance
-from nnef_grad.targets.registry import Relations, lowering
+from nnef_grad.targets.registry import (
+    Find,
+    Relations,
+    is_instance,
+    lowering,
+    put_found,
+)
 from nnef_grad.targets.shape import fill
-
-Function = TypeVar("Function", bound=Decompose)
-
 
 # ---- What the operations are ----
 
@@ -36,20 +41,13 @@ def tract_core(
     dtype: str = "scalar",
     hint: str | None = None,
     **attributes: Any,
-) -> Operand:
-    """Emits an operation of the registry, and returns its result.
-
-    Args:
-        name: what it is called after the name of the registry.
-        operands: its tensors, or literals in the place of some.
-        dtype: the data type of the result.
-        hint: what the result should be called.
-        attributes: the attributes of the operation.
-    """
+) -> Tensor:
+    """Emits an operation of the registry, called without its prefix."""
     declaration = _declarations()[f"{TRACT_CORE}_{name}"]
     named = zip(declaration.operand_names, operands, strict=True)
     call = bind(declaration, {**dict(named), **attributes}, dtype)
     (result,) = emit.emit_op(call, hints=(emit.naming(hint or name),))
+    assert isinstance(result, Tensor)
     return result
 
 
@@ -63,28 +61,18 @@ def _same(shape: Shape, *others: Any, **attributes: Any) -> Shape:
     return shape
 
 
-def _given(input: Shape, shape: Shape) -> Shape:
-    return shape
-
-
-def _gathered(input: Shape, indices: Shape, axis: int, datum_type: str) -> Shape:
-    return gather_shape(input, indices, axis)
-
-
-def _counted(start: int, end: int, step: int) -> Shape:
-    return (len(range(start, end, step)),)
-
-
 OPSET = OpSet(
     shapes={
         **SHAPES,
         "tract_core_cast": _same,
         "tract_core_scatter_nd": _same,
-        "tract_core_broadcast": _given,
-        "tract_core_gather": _gathered,
-        "tract_core_range": _counted,
         "tract_core_erf": _same,
         "tract_core_trilu": _same,
+        "tract_core_broadcast": lambda x, shape: shape,
+        "tract_core_gather": lambda x, indices, axis, datum_type: gather_shape(
+            x, indices, axis
+        ),
+        "tract_core_range": lambda start, end, step: (len(range(start, end, step)),),
     }
 )
 
@@ -92,27 +80,8 @@ OPSET = OpSet(
 # ---- What they are put in place of ----
 
 
-# What takes the place of an operation, given the others of its graph; None if it stays.
-Find = Callable[[Operation, Relations], "Decompose | None"]
 # By the name of a runtime that has the registry, and the name of the operation.
 OWN: dict[str, dict[str, Find]] = {"tract": {}, "onnx": {}}
-
-
-def own(
-    *names: str, applies: Callable[[Operation], bool] = always
-) -> Callable[[Function], Function]:
-    """Enters what takes the place of the named operations in tract, for the settings to
-    which it applies.
-    """
-
-    def enter(function: Function) -> Function:
-        def find(op: Operation, near: Relations) -> Decompose | None:
-            return function if applies(op) else None
-
-        OWN["tract"].update(dict.fromkeys(names, find))
-        return function
-
-    return enter
 
 
 def found_by(*runtimes: str, name: str) -> Callable[[Find], Find]:
@@ -128,12 +97,7 @@ def found_by(*runtimes: str, name: str) -> Callable[[Find], Find]:
 
 def put_own(runtime: str, graph: Graph) -> Graph:
     """The graph with operations of the registry in place of others."""
-    near, found = Relations(graph), OWN[runtime]
-
-    def find(op: Operation) -> Decompose | None:
-        return found[op.name](op, near) if op.name in found else None
-
-    return inline(graph, find, OPSET)
+    return put_found(graph, OWN[runtime], OPSET)
 
 
 # ---- Rows that are added ----
@@ -141,9 +105,7 @@ def put_own(runtime: str, graph: Graph) -> Graph:
 
 @found_by("tract", "onnx", name="matmul")
 def _scattered(op: Operation, near: Relations) -> Decompose | None:
-    """Adds rows where a product with a matrix of zeros and ones would; see `one_hot`.
-    None for another product.
-    """
+    """Adds rows where a product with a `one_hot` would; None for another product."""
     index = near.chain(op.operands[0], "select", "eq", "cast")
     if index is None or not op.attributes["transposeA"] or op.outputs[0].rank != 2:
         return None
@@ -157,13 +119,11 @@ def _scattered(op: Operation, near: Relations) -> Decompose | None:
 
 
 def _is_in_range(column: Tensor, extent: int, near: Relations) -> bool:
-    """Whether indices are known to be less than an extent: they are constants, or rows of
-    so many are read at them, too.
-    """
+    """Whether indices are less than an extent: constants, or those of so many rows."""
     source = near.source(column)
-    made = near.producer(source)
-    if made is not None and made.name == "constant":
-        return all(0 <= index < extent for index in made.attributes["value"])
+    producer = near.producer(source)
+    if producer is not None and producer.name == "constant":
+        return all(0 <= index < extent for index in producer.attributes["value"])
     return any(
         near.source(op.operands[1]) is source and shape_of(op.operands[0])[0] <= extent
         for op in near.named("gather", "tract_core_gather")
@@ -174,24 +134,74 @@ def _is_in_range(column: Tensor, extent: int, near: Relations) -> bool:
 def _added_rows(
     column: Tensor, is_in_range: bool, emit: Emitter, op: Operation
 ) -> Sequence[Operand]:
-    """The rows, added to zeros where they are from."""
+    """The rows, added to zeros where they are from; zeros for indices out of range,
+    which a product leaves out, and which end the process of tract. It reads numbers as
+    indices.
+    """
     (_, rows), (y,) = op.inputs, op.outputs
     if not is_in_range:
-        column, rows = _in_range(emit, column, rows, y.shape[0])
+        index = emit("cast", column, dtype="scalar", hint="index")
+        column = emit("clamp", index, 0.0, y.shape[0] - 1.0, hint="place")
+        inside = emit("eq", column, index, hint="in_range")
+        rows = emit("select", inside, rows, 0.0, hint="rows")
     zeros = tract_core(emit, "broadcast", 0.0, shape=y.shape, hint="zeros")
     return [tract_core(emit, "scatter_nd", zeros, column, rows, reduction="add")]
 
 
-def _in_range(
-    emit: Emitter, column: Tensor, rows: Tensor, extent: int
-) -> tuple[Tensor, Tensor]:
-    """Indices and rows, with zeros in place of those whose index is out of range: a product
-    leaves them out, and tract would end the process. It reads numbers as indices.
-    """
-    index = emit("cast", column, dtype="scalar", hint="index")
-    place = emit("clamp", index, 0.0, extent - 1.0, hint="place")
-    inside = emit("eq", place, index, hint="in_range")
-    return place, emit("select", inside, rows, 0.0, hint="rows")
+# ---- Sums from one end of an axis with symbols to each element ----
+
+
+@found_by("tract", "onnx", name="box")
+def _running_sum(op: Operation, near: Relations) -> Decompose | None:
+    """A window of a whole open axis: runtimes want numbers, but have open triangles."""
+    axis = _open_axis(op)
+    if axis is None:
+        return None
+    source = near.producer(op.operands[0])
+    is_count = source is not None and source.attributes.get("value") == (1.0,)
+    return partial(_counts if is_count else _products, axis)
+
+
+def _open_axis(op: Operation) -> int | None:
+    """The axis that is added up along, from one of its ends."""
+    size, padding = op.attributes["size"], op.attributes["padding"]
+    axes = [axis for axis, extent in enumerate(size) if has_symbols(extent)]
+    if len(axes) != 1 or not padding or op.attributes["normalize"]:
+        return None
+    (axis,) = axes
+    extent, others = shape_of(op.operands[0])[axis], range(len(size))
+    is_plain = all((size[a], padding[a]) == (1, (0, 0)) for a in others if a != axis)
+    is_whole = size[axis] == extent and {*padding[axis]} == {0, extent - 1}
+    return axis if is_plain and is_whole else None
+
+
+def _triangle(emit: Emitter, op: Operation, axis: int) -> Tensor:
+    """A one in row i and column j if j is the place of a sum with the element at i."""
+    extent: Dimension = op.outputs[0].shape[axis]
+    ones = tract_core(emit, "broadcast", 1.0, shape=[extent, extent], hint="ones")
+    is_upper = op.attributes["padding"][axis][1] == 0
+    return tract_core(emit, "trilu", ones, k=0, upper=is_upper, hint="triangle")
+
+
+def _counts(axis: int, emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """The sums of columns."""
+    shape = op.outputs[0].shape
+    triangle = _triangle(emit, op, axis)
+    count = emit("sum_reduce", triangle, axes=[0], hint="count")
+    row = tuple(n if a == axis else 1 for a, n in enumerate(shape))
+    return [fill(emit, reshaped(emit, count, row), shape)]
+
+
+def _products(axis: int, emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """The product of each line with the triangle."""
+    (x,), shape = op.inputs, op.outputs[0].shape
+    axes = [a for a in range(len(shape)) if a != axis] + [axis]
+    back = sorted(range(len(axes)), key=axes.__getitem__)
+    moved = transposed(emit, x, axes, hint="moved")
+    lines = prod(moved.shape[:-1]), shape[axis]
+    rows = reshaped(emit, moved, lines, hint="lines")
+    sums = emit("matmul", rows, _triangle(emit, op, axis), hint="sums")
+    return [transposed(emit, reshaped(emit, sums, moved.shape), back)]
 
 
 # ---- What they are where the registry is not ----

@@ -1,15 +1,11 @@
 """Pooling and box filters: pools of spatial windows with padding inside their reach, as
-all runtimes have them, and sums. Maxima and where they are: `argmax_pool`, `sample` and
-`desample` in the elements of windows, laid out one beside the other.
+all runtimes have them, and sums; maxima and where they are.
 
-    index = argmax_pool(x, size = [1, 1, 3, 3], ...)
-    dx = desample(dy, index, size = [1, 1, 3, 3], ...)
-
-No runtime has these three as they are specified. Small windows are looked at place by
-place (maxima.py). For large ones, `patches` has the elements of each window of x along an
-axis of its own. `first` is true for the first one that is as large
-as the largest: the index in another form, which takes no integers. The elements that
-`desample` fills go back to where they were.
+No runtime has `argmax_pool`, `sample` and `desample` as they are specified. Small windows are
+looked at place by place (maxima.py). For large ones, `patches` has the elements of each window
+of x along an axis of its own. `first` is true for the first one that is as large as the
+largest: the index in another form, which takes no integers. The elements that `desample` fills
+go back to where they were.
 
     patches = conv(x, one_hot, ...)
     largest = max_reduce(patches, axes = [1])
@@ -17,7 +13,6 @@ as the largest: the index in another form, which takes no integers. The elements
     priority = select(hits, [9.0, 8.0, ...], 0.0)
     highest = max_reduce(priority, axes = [1])
     first = eq(priority, highest)
-
     kept = select(first, dy, 0.0)
     dx = deconv(kept, one_hot, ...)
 
@@ -30,27 +25,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from math import prod
 from typing import Any
 
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.graph.ir import Operation, Tensor
+from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.pool import divisor
+from nnef_grad.ops.shape import reshaped, transposed
 from nnef_grad.ops.windows import REPEATING, Windows, basic_outside, windows_of
 from nnef_grad.targets.conditions import automatic, other_than
 from nnef_grad.targets.maxima import (
-    are_small,
     desample_maxima,
     finds_maxima,
+    finds_small_maxima,
     sample_maxima,
 )
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.windows import (
     LOWEST,
-    Layout,
     are_dilated,
     are_side_by_side,
     are_single,
+    form_blocks,
     moving_axes,
     of_columns,
     spread,
@@ -92,9 +89,7 @@ def avg_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 
 @lowering("box")
 def box_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """A mean times a volume; windows that are dilated, or that have as much padding as
-    elements, are those of a convolution.
-    """
+    """A mean times a volume; or a convolution, of dilated windows and wide borders."""
     (x,), windows = op.inputs, windows_of(op)
     border, normalize = op.attributes["border"], op.attributes["normalize"]
     if not _is_spatial(windows):
@@ -143,13 +138,9 @@ def _convolved(emit: Emitter, x: Tensor, windows: Windows, border: str) -> Tenso
     planes = layout.to_planes(emit, x, (1, *windows.up))
     if border in REPEATING:
         planes, windows = surrounded(emit, planes, windows, border)
-    sums = emit("conv", planes, _ones(emit, windows), **windows.attributes, hint="sums")
+    ones = emit("constant", shape=[1, 1, *windows.size], value=[1.0], hint="ones")
+    sums = emit("conv", planes, ones, **windows.attributes, hint="sums")
     return layout.from_planes(emit, sums, windows.down)
-
-
-def _ones(emit: Emitter, windows: Windows) -> Tensor:
-    """The filter of a sum."""
-    return emit("constant", shape=[1, 1, *windows.size], value=[1.0], hint="ones")
 
 
 # ---- Boxes in reverse ----
@@ -159,9 +150,7 @@ _OPEN = automatic | other_than(border="constant", normalize=False)
 
 @lowering("debox")
 def debox_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """With everything given, if it is not. Then windows that lie side by side repeat
-    elements, and others are those of a deconvolution.
-    """
+    """With everything given; repeated elements, zeros between, or a deconvolution."""
     (x,), windows = op.inputs, windows_of(op)
     if _OPEN(op):
         volume = prod(windows.size) if op.attributes["normalize"] else 1
@@ -181,8 +170,9 @@ def _deconvolved(emit: Emitter, x: Tensor, windows: Windows) -> Tensor:
     windows = layout.windows
     planes = layout.to_planes(emit, x, (1, *windows.down))
     shape = windows.output_shape(planes.shape[0], 1)
-    attributes = {**windows.attributes, "output_shape": shape}
-    sums = emit("deconv", planes, _ones(emit, windows), **attributes, hint="sums")
+    attributes = {**windows.attributes, "output_shape": shape, "hint": "sums"}
+    ones = emit("constant", shape=[1, 1, *windows.size], value=[1.0], hint="ones")
+    sums = emit("deconv", planes, ones, **attributes)
     return layout.from_planes(emit, sums, windows.up)
 
 
@@ -204,7 +194,7 @@ def sample_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """The sum of the elements that are taken, with zeros for those that are not meant."""
     (x, index), windows = op.inputs, windows_of(op)
     source = emit.producer(index)
-    if source and finds_maxima(source, windows) and are_small(source):
+    if source and finds_small_maxima(source, windows):
         return [sample_maxima(emit, x, source, op.attributes["border"])]
     layout = Layout(windows)
     chosen = _chosen(emit, layout, index, windows)
@@ -216,12 +206,10 @@ def sample_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 
 @lowering("desample")
 def desample_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """The value of a window, at one of its elements, goes back to where that was taken
-    from.
-    """
+    """The value of a window goes back to where one of its elements was taken from."""
     (x, index), windows = op.inputs, windows_of(op)
     source = emit.producer(index)
-    if source and finds_maxima(source, windows) and are_small(source):
+    if source and finds_small_maxima(source, windows):
         return [desample_maxima(emit, x, source)]
     layout = Layout(windows)
     chosen = _chosen(emit, layout, index, windows)
@@ -230,10 +218,8 @@ def desample_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 
 
 def _chosen(emit: Emitter, layout: Layout, index: Tensor, windows: Windows) -> Tensor:
-    """Whether an element is the one that the index means.
-
-    An index that a maximum has made is not looked at: there is a runtime that does
-    nothing with integers. What made it is looked at instead.
+    """Whether an element is meant. There is a runtime that does nothing with integers:
+    an index that a maximum has made is not looked at, but what made it.
     """
     source = emit.producer(index)
     if source and finds_maxima(source, windows):
@@ -253,3 +239,122 @@ def _first(emit: Emitter, layout: Layout, source: Operation) -> Tensor:
     priority = emit("select", hits, countdown, 0.0, hint="priority")
     highest = emit("max_reduce", priority, axes=layout.axes, hint="highest")
     return emit("eq", priority, highest, hint="first")
+
+
+# ---- Tensors that windows slide over ----
+
+
+class Layout:
+    """A tensor that windows slide over, with the axes last that they slide along, or else
+    its last one, and all others as one: [others, x1, x2].
+
+    The elements of windows are [others, f1 * f2, x1, x2] or, where windows form blocks,
+    [others, x1, f1, x2, f2].
+
+    Attributes:
+        windows: the windows along those axes.
+        in_blocks: whether they form blocks.
+        axes: the axes of the elements of one window.
+        volume: the number of elements of a window.
+    """
+
+    def __init__(self, windows: Windows) -> None:
+        self._shape, all_axes = windows.up, range(len(windows.up))
+        self._last = moving_axes(windows) or tuple(all_axes)[-1:]
+        self._others = [axis for axis in all_axes if axis not in self._last]
+        self.windows = of_columns([windows.axes[axis] for axis in self._last])
+        self.in_blocks = form_blocks(windows)
+        last = 1 + 2 * len(self.windows.size)
+        self.axes = tuple(range(2, last, 2)) if self.in_blocks else (1,)
+        self.volume = prod(self.windows.size)
+
+    def to_planes(
+        self, emit: Emitter, x: Tensor, extents: Shape, hint: str = "planes"
+    ) -> Tensor:
+        """The tensor as [others, *extents], where the extents hold what is in the axes."""
+        others = prod(x.shape[axis] for axis in self._others)
+        ordered = transposed(emit, x, [*self._others, *self._last], hint="turned")
+        return reshaped(emit, ordered, (others, *extents), hint)
+
+    def from_planes(self, emit: Emitter, planes: Tensor, extents: Shape) -> Tensor:
+        """The way back, to a tensor with these extents of the axes."""
+        order = [*self._others, *self._last]
+        others = (self._shape[axis] for axis in self._others)
+        ordered = reshaped(emit, planes, (*others, *extents), hint="turned")
+        return transposed(emit, ordered, [order.index(a) for a in range(len(order))])
+
+    def take(self, emit: Emitter, x: Tensor, border: str) -> Tensor:
+        """The elements of all windows: where they are, or by filters of one element."""
+        windows = self.windows
+        if self.in_blocks:
+            extents = self._extents(windows.down, windows.size)
+            return self.to_planes(emit, x, extents, hint="blocks")
+        x = self.to_planes(emit, x, (1, *windows.up))
+        patches = (x.shape[0], self.volume, *windows.down)
+        if border != "constant":
+            x, windows = surrounded(emit, x, windows, border, LOWEST)
+        for step in _steps(windows):
+            planes = reshaped(emit, x, (prod(x.shape[:2]), 1, *step.up), "planes")
+            filters = _one_hot(emit, step.size)
+            x = emit("conv", planes, filters, **step.attributes, hint="patches")
+        return reshaped(emit, x, patches, hint="patches")
+
+    def put(self, emit: Emitter, x: Tensor) -> Tensor:
+        """The same steps in reverse: the elements are added where windows overlap."""
+        for step in [] if self.in_blocks else reversed(_steps(self.windows)):
+            volume = prod(step.size)
+            planes = prod(x.shape[:2]) // volume
+            x = reshaped(emit, x, (planes, volume, *step.down), hint="patches")
+            shape = step.output_shape(planes, 1)
+            attributes = {**step.attributes, "output_shape": shape, "hint": "planes"}
+            x = emit("deconv", x, _one_hot(emit, step.size), **attributes)
+        return self.from_planes(emit, x, self.windows.up)
+
+    def to_lines(self, emit: Emitter, elements: Tensor) -> tuple[Tensor, int]:
+        """The elements of each window along one axis, and which that is."""
+        if not self.in_blocks:
+            return elements, 1
+        order = [0, *range(1, elements.rank, 2), *self.axes]
+        ordered = transposed(emit, elements, order, hint="turned")
+        shape = (elements.shape[0], *self.windows.down, self.volume)
+        return reshaped(emit, ordered, shape, hint="lines"), len(shape) - 1
+
+    def to_single(self, emit: Emitter, y: Tensor, hint: str) -> Tensor:
+        """A tensor with one value for each window, beside the elements."""
+        down = self.windows.down
+        return self.to_planes(emit, y, self._extents(down, (1,) * len(down)), hint)
+
+    def numbers(self, emit: Emitter, values: Sequence[int], hint: str) -> Tensor:
+        """A number for each element of a window, the same for all windows."""
+        size = self.windows.size
+        shape = (1, *self._extents((1,) * len(size), size))
+        return emit("constant", shape=shape, value=list(map(float, values)), hint=hint)
+
+    def _extents(self, down: Shape, size: Shape) -> Shape:
+        """The extents after the first axis, for so many windows of that size."""
+        if self.in_blocks:
+            return tuple(chain(*zip(down, size, strict=True)))
+        return (prod(size), *down)
+
+
+# The filters for n elements hold n * n numbers. More elements than this are taken axis by
+# axis.
+MOST_AT_ONCE = 64
+
+
+def _steps(windows: Windows) -> list[Windows]:
+    """The windows all at once or, if they are large, along one axis after the other."""
+    if prod(windows.size) <= MOST_AT_ONCE:
+        return [windows]
+    done, left = ([*map(still, extents)] for extents in (windows.down, windows.up))
+    return [
+        of_columns([*done[:axis], column, *left[axis + 1 :]])
+        for axis, column in enumerate(windows.axes)
+    ]
+
+
+def _one_hot(emit: Emitter, size: Shape) -> Tensor:
+    """For each element of a window, in row-major order, a filter that is 1 there."""
+    volume = prod(size)
+    value = [float(i == j) for i in range(volume) for j in range(volume)]
+    return emit("constant", shape=[volume, 1, *size], value=value, hint="one_hot")

@@ -1,4 +1,5 @@
-"""Where lowerings are entered, and found.
+"""Where lowerings are entered, and found; and what stands around an operation, where that
+decides about another form.
 
 A lowering puts other operations in the place of one: a function of what emits operations
 and the operation, which returns a value for each result. What it emits is standard NNEF
@@ -8,24 +9,30 @@ lowered in their turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
+from nnef_grad.emit.arguments import settings_key
+from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate, instantiate_body
-from nnef_grad.emit.inline import Decompose, put_bodies
+from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.emit.loops import LONGEST, has_open_count, is_short
+from nnef_grad.emit.simplify import simplify
 from nnef_grad.graph.ir import LOOP, Graph, Operand, Operation, Tensor
 from nnef_grad.graph.passes import count_uses
 from nnef_grad.language.library import FragmentFile
 from nnef_grad.ops import DECOMPOSITIONS
+from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import Decomposition
 from nnef_grad.ops.traits import RESHAPING
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
 
 Function = TypeVar("Function", bound=Decompose)
+Fact = TypeVar("Fact")
 SUFFIX = "_lowered"
 LOWERINGS: dict[str, Decomposition] = {}
 
@@ -33,9 +40,7 @@ LOWERINGS: dict[str, Decomposition] = {}
 def lowering(
     *names: str, applies: Callable[[Operation], bool] = when.always
 ) -> Callable[[Function], Function]:
-    """Enters the lowering of the named operations, for the settings to which it applies:
-    with others they have no other form, in themselves.
-    """
+    """Enters the lowering of operations, for settings; with others they have none."""
 
     def enter(function: Function) -> Function:
         for name in names:
@@ -73,9 +78,7 @@ REFUSED: Sequence[tuple[str, Condition, str]] = (
 
 
 def refusal(operation: Operation) -> str:
-    """The settings of the operation for which there is no other form; empty where there
-    are none.
-    """
+    """The settings of the operation that have no other form; empty if none."""
     for names, condition, phrase in REFUSED:
         if operation.name in names.split() and condition(operation):
             return f" {phrase}"
@@ -93,10 +96,8 @@ def written() -> FragmentFile:
 
 
 def find_lowering(operation: Operation) -> Decompose | None:
-    """Puts other operations in the place of one; None where it has no other form.
-
-    In this order: the Python lowering; the one in lowerings.nnef; the body of the
-    operation, in Python or in the standard library.
+    """Puts other operations in the place of one; None where it has no other form. First
+    the Python lowering, then that of lowerings.nnef, then the body of the operation.
     """
     name = operation.name
     own, body = LOWERINGS.get(name), DECOMPOSITIONS.get(name)
@@ -113,24 +114,12 @@ def find_lowering(operation: Operation) -> Decompose | None:
     return instantiate_body if operation.definition.body is not None else None
 
 
-def replaced(
-    graph: Graph,
-    names: Container[str],
-    form: Decompose,
-    which: Callable[[Operation], bool],
-) -> Graph:
-    """The graph with another form of some of the operations of these names."""
-    bodies = [
-        form if op.name in names and which(op) else None for op in graph.operations
-    ]
-    return put_bodies(graph, bodies)
-
-
 class Relations:
     """Relations between the operations of a graph, found on demand."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self._facts: dict[object, object] = {}
 
     @cached_property
     def producers(self) -> Mapping[Tensor, Operation]:
@@ -142,29 +131,102 @@ class Relations:
         return self.producers.get(operand) if isinstance(operand, Tensor) else None
 
     def chain(self, operand: Operand, *names: str) -> Operation | None:
-        """The last of some operations, of which the first made an operand, and each further
-        one the first operand of the one before; None where there are others.
+        """The last of some operations: the first made an operand, each further one the
+        first operand of the one before. None where there are others.
         """
-        made = None
+        step = None
         for name in names:
-            made = self.producer(operand)
-            if made is None or made.name != name:
+            step = self.producer(operand)
+            if step is None or step.name != name:
                 return None
-            operand = made.operands[0]
-        return made
+            operand = step.operands[0]
+        return step
 
     def source(self, operand: Operand) -> Operand:
         """The tensor whose elements an operand has, in their order."""
-        made = self.producer(operand)
-        if made is None or made.name not in RESHAPING:
+        producer = self.producer(operand)
+        if producer is None or producer.name not in RESHAPING:
             return operand
-        return self.source(made.operands[0])
+        return self.source(producer.operands[0])
 
     def named(self, *names: str) -> Iterator[Operation]:
         """The operations of some names."""
         return (op for op in self._graph.operations if op.name in names)
 
+    def fact(self, find: Callable[[Graph], Fact]) -> Fact:
+        """What a function finds out about the whole graph, once."""
+        if find not in self._facts:
+            self._facts[find] = find(self._graph)
+        return cast("Fact", self._facts[find])
+
+    @cached_property
+    def readers(self) -> Mapping[Tensor, list[Operation]]:
+        """The operations that read each tensor."""
+        readers = defaultdict[Tensor, list[Operation]](list)
+        for op in self._graph.operations:
+            for x in {*op.inputs}:
+                readers[x].append(op)
+        return readers
+
     @cached_property
     def uses(self) -> Mapping[Tensor, int]:
         """How often each tensor is an operand or an output."""
         return count_uses(self._graph)
+
+
+# ---- Replacements by what stands around an operation ----
+
+# What takes the place of an operation, given the others of its graph; None if it stays.
+Find = Callable[[Operation, Relations], "Decompose | None"]
+
+
+def put_found(
+    graph: Graph, finds: Mapping[str, Find], opset: OpSet | None = None
+) -> Graph:
+    """The graph with what is found in place of operations, by their names."""
+    near = Relations(graph)
+
+    def body(op: Operation) -> Decompose | None:
+        return finds[op.name](op, near) if op.name in finds else None
+
+    return inline(graph, body, opset)
+
+
+def each(*names: str) -> Callable[[Find], Callable[[Graph], Graph]]:
+    """Makes a pass of what finds the other form of an operation of these names."""
+    return lambda find: partial(put_found, finds=dict.fromkeys(names, find))
+
+
+# ---- Known patterns of operations, recognized by their structure alone ----
+
+# Emits a pattern for stand-ins, and returns the tensor that is compared.
+Pattern = Callable[..., Operand]
+
+
+def is_instance(near: Relations, x: Operand, pattern: Pattern, *around: Tensor) -> bool:
+    """Whether a tensor was made of some others as a pattern is of stand-ins."""
+    emit = Emitter(OpSet(), simplify=simplify)
+    stand_ins: list[Operand] = [emit.stand_in(tensor) for tensor in around]
+    wanted = pattern(emit, *stand_ins)
+    # What stands where a tensor of the pattern stands.
+    places = dict(zip(stand_ins, around, strict=True))
+
+    def agree(x: Operand, wanted: Operand) -> bool:
+        if isinstance(x, tuple) and isinstance(wanted, tuple):
+            return len(x) == len(wanted) and all(map(agree, x, wanted))
+        if not (isinstance(x, Tensor) and isinstance(wanted, Tensor)):
+            return type(x) is type(wanted) and repr(x) == repr(wanted)
+        if wanted not in places:
+            ours, theirs = near.producer(x), emit.producer(wanted)
+            if ours is None or theirs is None or _kind(ours) != _kind(theirs):
+                return False
+            if not agree(ours.operands, theirs.operands):
+                return False
+            places[wanted] = x
+        return places[wanted] is x
+
+    return agree(x, wanted)
+
+
+def _kind(op: Operation) -> object:
+    return op.name, op.dtype, settings_key(op)

@@ -1,5 +1,5 @@
-"""Shapes that are given in full, slices that go forward from a beginning to an end, and
-no more than five axes where elements move.
+"""Shapes that are given in full, operations along axes in order, slices that go forward from
+a beginning to an end, and no more than five axes where elements move.
 """
 
 from __future__ import annotations
@@ -29,6 +29,13 @@ def fill(emit: Emitter, x: Operand, shape: Shape, hint: str | None = None) -> Op
     return x if {*repeats} <= {1} else emit("tile", x, repeats=repeats, hint=hint)
 
 
+def joined(
+    emit: Emitter, parts: Sequence[Tensor], axis: int, hint: str = "joined"
+) -> Tensor:
+    """The parts side by side along an axis; the part itself where it is the only one."""
+    return emit("concat", parts, axis=axis, hint=hint) if len(parts) > 1 else parts[0]
+
+
 @lowering("reshape")
 def reshape_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """To the whole shape of the result; to rank 0 without the axes that there are."""
@@ -38,6 +45,34 @@ def reshape_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     if shape:
         return [emit("reshape", x, shape=shape)]
     return [emit("squeeze", x, axes=list(range(len(shape_of(x)))))]
+
+
+@lowering(
+    "sum_reduce", "mean_reduce", "max_reduce", "min_reduce", "squeeze", "unsqueeze"
+)
+def axes_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """Along the axes in ascending order; along none, nothing is to be done."""
+    (x,), axes = op.operands, sorted(op.attributes["axes"])
+    is_mean = op.attributes.get("normalize", False)
+    return [emit("mean_reduce" if is_mean else op.name, x, axes=axes) if axes else x]
+
+
+@lowering("argmax_reduce", "argmin_reduce")
+def position_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """Along several axes as one, in row-major order, which go to the end if need be."""
+    (x,), shape = op.operands, op.outputs[0].shape
+    axes = sorted(op.attributes["axes"])
+    if not axes or not isinstance(x, Tensor):
+        return [emit("constant", shape=shape, value=[0], dtype="integer")]
+    first, end = axes[0], axes[-1] + 1
+    if len(axes) < end - first:
+        kept = [axis for axis in range(x.rank) if axis not in axes]
+        x = emit("transpose", x, axes=[*kept, *axes], hint="in_order")
+        first, end = len(kept), x.rank
+    extents = (*x.shape[:first], prod(x.shape[first:end]), *x.shape[end:])
+    x = reshaped(emit, x, extents, hint="joined")
+    position = emit(op.name, x, axes=[first], hint="position")
+    return [reshaped(emit, position, shape)]
 
 
 def _order(op: Operation) -> Shape:
@@ -117,8 +152,8 @@ def slice_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     (x,) = op.operands
     if not isinstance(x, Tensor):
         return [x]
-    found = slice_positions(x.shape, **op.settings)
-    return [take(emit, x, dict(sorted(found.items())))]
+    taken = slice_positions(x.shape, **op.settings)
+    return [take(emit, x, dict(sorted(taken.items())))]
 
 
 def take(emit: Emitter, x: Tensor, positions: Taken) -> Tensor:
@@ -140,9 +175,7 @@ def _is_backward(taken: Positions) -> bool:
 
 
 def _range(taken: Positions, extent: int) -> tuple[int, int, int]:
-    """Begin, end and stride. The end is such that a length has no remainder, whichever
-    way it would be rounded. An end of 0 is not 0 everywhere.
-    """
+    """Begin, end and stride: the length has no remainder, and no end is 0."""
     count = taken.count
     if count in (0, 1):
         begin = taken.start if count else 1
@@ -167,9 +200,7 @@ def _mirrored(emit: Emitter, x: Tensor, positions: Taken) -> Tensor:
 def one_by_one(emit: Emitter, x: Tensor, positions: Taken) -> Tensor:
     """Slices of one element each, joined in their order: only numbers can be padded."""
     for axis, taken in positions.items():
-        first, *others = _layers(emit, x, axis, taken)
-        joined = [first, *others]
-        x = emit("concat", joined, axis=axis, hint="in_order") if others else first
+        x = joined(emit, [*_layers(emit, x, axis, taken)], axis, "in_order")
     return x
 
 

@@ -15,9 +15,8 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operand, Operation
 from nnef_grad.language.labels import CONSTANTS
 from nnef_grad.language.library import standard
-from nnef_grad.ops.traits import BROADCASTING, LOGIC
 from nnef_grad.targets.conditions import splat
-from nnef_grad.targets.registry import lowering, replaced
+from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.shape import fill
 
 Array = npt.NDArray[Any]
@@ -25,16 +24,22 @@ Data = dict[str, Array]
 When = Callable[[Operation], bool]
 
 
-def _is_uniform(op: Operation) -> bool:
+def is_uniform(op: Operation) -> bool:
+    """Whether all elements of a constant are equal."""
     return len(set(op.attributes["value"])) == 1
 
 
+def is_cast(op: Operation, source: str, target: str) -> bool:
+    """Whether a tensor is cast from a type to another."""
+    is_cast = op.name == "cast" and op.dtype == target
+    return is_cast and [x.dtype for x in op.inputs] == [source]
+
+
 def _has_literal(op: Operation) -> bool:
-    """Whether a literal can stand for the elements: it is repeated along five axes at
-    most. Integers have another width there in some runtimes: one of them is a constant
-    of its own.
+    """Whether a literal can stand for the elements, repeated along five axes at most. An
+    integer has another width there in some runtimes: it is a constant of its own.
     """
-    is_single = splat(op) if op.dtype == "integer" else _is_uniform(op)
+    is_single = splat(op) if op.dtype == "integer" else is_uniform(op)
     return is_single and len(op.attributes["shape"]) <= 5
 
 
@@ -48,34 +53,6 @@ def constant_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [fill(emit, value, shape)]
 
 
-# They take a literal wherever they take a tensor of numbers.
-_OF_NUMBERS = BROADCASTING - LOGIC
-
-
-def put_literals(graph: Graph, which: When) -> Graph:
-    """The graph with literals in the place of some constants, if they have one value,
-    where they are broadcast.
-    """
-    literals: dict[Operand, Operand] = {
-        op.outputs[0]: op.attributes["value"][0]
-        for op in graph.operations
-        if op.name == "constant" and op.dtype == "scalar"
-        if which(op) and _is_uniform(op)
-    }
-    if not literals:
-        return graph
-
-    def is_open(op: Operation) -> bool:
-        return not literals.keys().isdisjoint(op.inputs)
-
-    def with_literals(emit: Emitter, op: Operation) -> Sequence[Operand]:
-        operands = (literals.get(o, o) for o in op.operands)
-        (value,) = emit.emit_again(op, operands, hints=(emit.naming("single"),))
-        return [fill(emit, value, op.outputs[0].shape)]
-
-    return replaced(graph, _OF_NUMBERS, with_literals, is_open)
-
-
 # The types of tensors in single precision.
 DTYPES: dict[str, Any] = {
     "scalar": np.float32,
@@ -87,14 +64,7 @@ DTYPES: dict[str, Any] = {
 def store_constants(
     graph: Graph, which: When, others: Iterable[str] = ()
 ) -> tuple[Graph, Data]:
-    """The graph with variables in the place of some constants, and the data of these by
-    label: scalars in single precision. The tensors stay.
-
-    Args:
-        graph: the graph.
-        which: whether a constant is to be a variable.
-        others: labels that are taken, beside those of the graph.
-    """
+    """The graph with variables for some constants, and their data by new labels."""
     variables = (op for op in graph.operations if op.name == "variable")
     root = _free_root([*(op.attributes["label"] for op in variables), *others])
     data, operations = Data(), list(graph.operations)
@@ -112,9 +82,7 @@ def store_constants(
 
 
 def _free_root(labels: Iterable[str]) -> str:
-    """The folder of constants, or one with a number, which no label begins with. Upper and
-    lower case are one, and a label may be a folder of another.
-    """
+    """The folder of constants, maybe with a number: no label begins so, in any case."""
     taken = [label.lower() for label in labels]
     roots = (f"{CONSTANTS}_{n}" if n else CONSTANTS for n in count())
     return next(r for r in roots if not any(label.startswith(r) for label in taken))

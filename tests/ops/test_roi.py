@@ -18,7 +18,7 @@ from support.khronos_interpreter import interpreted
 
 import nnef_grad
 from nnef_grad.emit.regions import formulas
-from nnef_grad.language.check_definitions import check_fragments
+from nnef_grad.language.check_document import check_fragments
 from nnef_grad.language.library import with_fragments
 
 F64 = torch.float64

@@ -16,7 +16,7 @@ from support.runtimes.matrix import Example, retyped, verdicts
 import nnef_grad
 from nnef_grad.interpreter.random_values import random_values
 from nnef_grad.targets import Lowered, lower
-from nnef_grad.targets.tract import weights
+from nnef_grad.targets.tract import loading
 
 LOOKUP = document(
     "i = external<integer>(shape = [2, 3]);\n"
@@ -164,7 +164,7 @@ def test_numbers_in_choices_are_tensors() -> None:
 def test_further_products_read_large_variables_by_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(weights, "MOST_FOLDED", 11)
+    monkeypatch.setattr(loading, "MOST_FOLDED", 11)
     forward = nnef_grad.loads(MATRICES)
     lowered = lower(forward, "tract")
     names = [op.name for op in lowered.graph.operations]
@@ -179,7 +179,7 @@ def test_further_products_read_large_variables_by_parts(
 def test_a_variable_that_is_read_once_stays_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(weights, "MOST_FOLDED", 11)
+    monkeypatch.setattr(loading, "MOST_FOLDED", 11)
     text = MATRICES.replace("z = matmul(y, w)", "z = copy(y)")
     operations = lower(nnef_grad.loads(text), "tract").graph.operations
     assert "slice" not in [op.name for op in operations]

@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
 import torch
 from torch import nn
 
 from nnef_grad.base.errors import UsageError, refuse_unknown
+from nnef_grad.base.source import Source
+from nnef_grad.frontends import STANDARD, dialect_of
+from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.graph.passes import replace_variables
+from nnef_grad.graph.quantization import print_quantization
 from nnef_grad.interpreter.feeds import Data, collect_feeds
-from nnef_grad.model import declared_variables
+from nnef_grad.model import (
+    Options,
+    Shapes,
+    declared_variables,
+    dumps,
+    from_container,
+    from_source,
+    save_source,
+)
 from nnef_grad.runtimes import find_runtime
 from nnef_grad.runtimes.torch.programs import Program
-from nnef_grad.runtimes.torch.sources import Given, Model, read
+from nnef_grad.storage import containers
+from nnef_grad.storage.data import VariableData, arrays_of
 from nnef_grad.storage.files import PathLike
+from nnef_grad.targets.passes import copy_outputs
 
+Model = Union[PathLike, Graph, TorchModel]
 # The types of tensors in torch, in single precision.
 DTYPES = {"scalar": torch.float32, "integer": torch.int64, "logical": torch.bool}
 Outputs = Union[torch.Tensor, tuple[torch.Tensor, ...]]
@@ -78,8 +94,8 @@ class Module(nn.Module):  # type: ignore[misc]
         super().__init__()
         self._runtime = find_runtime(runtime).name
         self._recompute = recompute
-        given = read(model, data)
-        self._source = given.source
+        contents = read(model, data)
+        self._source = contents.source
         graph = self._source.graph()
         self._inputs = dict(zip(graph.input_names, graph.inputs, strict=True))
         # Variables of one label, ignoring case, are one parameter.
@@ -88,9 +104,9 @@ class Module(nn.Module):  # type: ignore[misc]
         self._labels = [first.setdefault(label.lower(), label) for label in labels]
         self._variables = dict(zip(self._labels, graph.variables, strict=True))
         self._programs: dict[tuple[tuple[int, ...], ...], Program] = {}
-        constants = self._constants(given, buffers, graph.names)
-        self._hold(_values(graph, given.data), constants)
-        self._freeze(given.trainable, graph.names)
+        constants = self._constants(contents, buffers, graph.names)
+        self._hold(_values(graph, contents.data), constants)
+        self._freeze(contents.trainable, graph.names)
 
     def forward(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> Outputs:
         """The output of the graph, or a tuple of its outputs.
@@ -105,12 +121,11 @@ class Module(nn.Module):  # type: ignore[misc]
             NnefGradError: inputs are missing, unknown, or do not fit; the runtime
                 cannot run the graph.
         """
-        given = self._arguments(args, kwargs)
-        held = {label: attrgetter(label)(self) for label in self._variables}
-        self._refuse_misfits(given, held)
+        fed, held = self._arguments(args, kwargs), self._held()
+        self._refuse_misfits(fed, held)
         values = [held[label] for label in self._labels]
-        found = self._program(given)([*given.values(), *values])
-        return found if len(found) > 1 else found[0]
+        results = self._program(fed)([*fed.values(), *values])
+        return results if len(results) > 1 else results[0]
 
     def save(self, path: PathLike, *, overwrite: bool = False) -> None:
         """Writes the model, with the original text of its graph and the current values
@@ -124,7 +139,7 @@ class Module(nn.Module):  # type: ignore[misc]
             NnefGradError: the path names a text, exists, or cannot be written; or
                 values are not on the CPU, or are spread over several processes.
         """
-        held = {label: attrgetter(label)(self) for label in self._variables}
+        held = self._held()
         for label, value in held.items():
             _refuse_indirect(f"'{label}'", value)
         values = {label: value.detach().numpy() for label, value in held.items()}
@@ -143,8 +158,11 @@ class Module(nn.Module):  # type: ignore[misc]
 
     # ---- Parameters ----
 
+    def _held(self) -> dict[str, Any]:
+        return {label: attrgetter(label)(self) for label in self._variables}
+
     def _constants(
-        self, given: Given, buffers: Collection[str], names: Names
+        self, read: ReadModel, buffers: Collection[str], names: Names
     ) -> set[str]:
         """The labels of the variables that are no parameters."""
         refuse_unknown(buffers, self._variables, "no variable has the label")
@@ -153,7 +171,7 @@ class Module(nn.Module):  # type: ignore[misc]
             for label, tensor in self._variables.items()
             if label in buffers
             or tensor.dtype != "scalar"
-            or (given.parameters is not None and names[tensor] not in given.parameters)
+            or (read.parameters is not None and names[tensor] not in read.parameters)
         }
 
     def _hold(self, values: Mapping[Tensor, torch.Tensor], constants: set[str]) -> None:
@@ -189,23 +207,23 @@ class Module(nn.Module):  # type: ignore[misc]
         if len(args) > len(names):
             message = f"the graph has {len(names)} inputs, and {len(args)} are given"
             raise UsageError(message)
-        given = dict(zip(names, args, strict=False))
+        fed = dict(zip(names, args, strict=False))
         refuse_unknown(kwargs, names, "the graph has no input")
-        for name in filter(given.__contains__, kwargs):
+        for name in filter(fed.__contains__, kwargs):
             raise UsageError(f"input '{name}' is given twice")
-        given.update(kwargs)
-        missing = ", ".join(f"'{name}'" for name in names if name not in given)
+        fed.update(kwargs)
+        missing = ", ".join(f"'{name}'" for name in names if name not in fed)
         if missing:
             raise UsageError(f"the inputs {missing} are missing")
-        return {name: given[name] for name in names}
+        return {name: fed[name] for name in names}
 
     def _refuse_misfits(
-        self, given: Mapping[str, Any], held: Mapping[str, torch.Tensor]
+        self, inputs: Mapping[str, Any], held: Mapping[str, torch.Tensor]
     ) -> None:
         """Raises `UsageError` for what the runtime would misread: it gets memory."""
         fed = [
             (f"input '{name}'", self._inputs[name], value)
-            for name, value in given.items()
+            for name, value in inputs.items()
         ]
         for label, value in held.items():
             tensor = self._variables[label]
@@ -220,30 +238,26 @@ class Module(nn.Module):  # type: ignore[misc]
         precision = numbers[-1] if numbers else torch.float32
         runtime = find_runtime(self._runtime)
         if str(precision).removeprefix("torch.") not in runtime.precisions:
-            known = " and ".join(runtime.precisions)
-            message = f"the runtime '{runtime.name}' computes in {known}"
+            precisions = " and ".join(runtime.precisions)
+            message = f"the runtime '{runtime.name}' computes in {precisions}"
             raise UsageError(f"{message}, and the model is in {precision}")
         for what, tensor, value in fed:
             wanted = precision if tensor.dtype == "scalar" else DTYPES[tensor.dtype]
             if value.dtype != wanted:
                 raise UsageError(f"{what} must be {wanted}, and is {value.dtype}")
 
-    def _program(self, given: Mapping[str, torch.Tensor]) -> Program:
+    def _program(self, inputs: Mapping[str, torch.Tensor]) -> Program:
         """The program for inputs of such shapes."""
-        shapes = {name: tuple(value.shape) for name, value in given.items()}
+        shapes = {name: tuple(value.shape) for name, value in inputs.items()}
         key = tuple(shapes.values())
         if key not in self._programs:
-            graph = self._source.program(shapes)
-            self._programs[key] = Program(
-                graph, find_runtime(self._runtime), self._recompute
-            )
+            graph, runtime = self._source.program(shapes), find_runtime(self._runtime)
+            self._programs[key] = Program(graph, runtime, self._recompute)
         return self._programs[key]
 
 
 def _refuse_indirect(what: str, value: Any) -> None:
-    """Raises `UsageError` for a value that is not just an array in memory: it may be a part
-    of a tensor of several processes, or on another device.
-    """
+    """Raises `UsageError` for what is no array, or on another device."""
     if type(value) not in (torch.Tensor, nn.Parameter) or value.is_sparse:
         kind = (
             "a sparse tensor" if type(value) is torch.Tensor else type(value).__name__
@@ -254,11 +268,7 @@ def _refuse_indirect(what: str, value: Any) -> None:
 
 
 def _submodule(holder: nn.Module, name: str) -> nn.Module:
-    """The submodule of a name, which is made if there is none.
-
-    Raises:
-        KeyError: the name is no name for a submodule, or is that of something else.
-    """
+    """The submodule of a name, new or not; `KeyError` for a name that cannot be one."""
     if name not in holder._modules:
         holder.add_module(name, nn.Module())
     return holder._modules[name]
@@ -277,3 +287,67 @@ def _copied(name: str, tensor: Tensor, array: Any) -> torch.Tensor:
         what = f"variable '{name}' of type {tensor.dtype}"
         raise UsageError(f"{what} cannot be a tensor of torch")
     return torch.tensor(array, dtype=DTYPES[tensor.dtype])
+
+
+# ---- The text of a model, to be read again for other shapes ----
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """The texts of a model: of the graph, with its fragments and comments, and of its
+    quantization info, if there is any.
+    """
+
+    text: Source
+    quantization: Source | None
+
+    def graph(self, shapes: Shapes | None = None) -> Graph:
+        """The flat graph, with the declared shapes of inputs or others by name."""
+        return from_source(self.text, self.quantization, Options(shapes))
+
+    def program(self, shapes: Shapes) -> Graph:
+        """The graph for such inputs, with variables as further inputs after its own."""
+        # A variable that is an output would be an input and an output.
+        return replace_variables(
+            copy_outputs(from_source(self.text, None, Options(shapes)))
+        )
+
+    def save(self, path: PathLike, data: Data, *, overwrite: bool) -> None:
+        """Writes a folder or an archive with these texts, and data by label."""
+        save_source(path, self.text, self.quantization, data, overwrite=overwrite)
+
+
+class ReadModel(NamedTuple):
+    """A model as the caller gave it: its texts, and the data of its variables by label."""
+
+    source: ModelSource
+    data: Data
+    # The names of the variables that are parameters, and of those that require gradients;
+    # None for all.
+    parameters: Collection[str] | None = None
+    trainable: Collection[str] | None = None
+
+
+def read(model: Model, data: Data | None) -> ReadModel:
+    """The texts and the data of a model, which may have its own."""
+    if isinstance(model, Graph):
+        return ReadModel(_printed(model), data or {})
+    if data is not None:
+        raise UsageError("this model has its own data: 'data' is for a Graph")
+    if isinstance(model, TorchModel):
+        parameters = set(model.parameters.values())
+        return ReadModel(_printed(model.graph), model.data, parameters, model.trainable)
+    container = containers.open_container(model)
+    source = ModelSource(container.graph(), container.quantization())
+    is_standard = dialect_of(container.graph(), None) == STANDARD
+    # What a dialect computes with while it is read is known here only.
+    graph = source.graph() if is_standard else from_container(container)
+    arrays = arrays_of(declared_variables(graph), VariableData(container).of(graph))
+    return ReadModel(source if is_standard else _printed(graph), arrays)
+
+
+def _printed(graph: Graph) -> ModelSource:
+    name = f"<{graph.name}>"
+    info = print_quantization(graph.quantization) if graph.quantization else None
+    quantization = None if info is None else Source(f"{name}.quant", info)
+    return ModelSource(Source(name, dumps(graph)), quantization)

@@ -28,41 +28,36 @@ Run = Callable[[Tensors], list[torch.Tensor]]
 
 
 class Program:
-    """A graph without variables, and the gradients of it that were asked for so far. What
-    a runtime runs is compiled when it is first needed.
-    """
+    """A graph without variables, and those of its gradients that were asked for."""
 
     def __init__(
         self, graph: Graph, runtime: Runtime, recompute: float | None = None
     ) -> None:
         self.graph = graph
-        self._runtime = runtime
-        self._recompute = recompute
+        self._how = runtime, recompute
         self._gradients: dict[Names, Program] = {}
         self._halves: dict[Names, Halves | None] = {}
 
     def __call__(self, inputs: Tensors) -> tuple[torch.Tensor, ...]:
         """The outputs on inputs that were checked; autograd knows their gradients."""
-        given = zip(self.graph.input_names, inputs, strict=True)
-        wrt = tuple(name for name, value in given if value.requires_grad)
+        moving = [value.requires_grad for value in inputs]
+        wrt = tuple(compress(self.graph.input_names, moving))
         halves = self.halves(wrt) if wrt and torch.is_grad_enabled() else None
-        found: tuple[torch.Tensor, ...] = _Call.apply(self, halves, *inputs)
-        return found[: len(self.graph.outputs)]
+        results: tuple[torch.Tensor, ...] = _Call.apply(self, halves, *inputs)
+        return results[: len(self.graph.outputs)]
 
     @cached_property
     def run(self) -> Run:
         """The outputs on inputs, without their gradients."""
-        return _compiled(self.graph, self._runtime)
+        return _compiled(self.graph, self._how[0])
 
     def gradients(self, wrt: Names) -> Program:
         """The program whose inputs are those of this one, then the gradients of its
         scalar outputs, and whose outputs are the gradients of the inputs `wrt`.
         """
         if wrt not in self._gradients:
-            backward = differentiate(self.graph, wrt=wrt)
-            self._gradients[wrt] = Program(
-                backward.graph, self._runtime, self._recompute
-            )
+            backward = differentiate(self.graph, wrt=wrt).graph
+            self._gradients[wrt] = Program(backward, *self._how)
         return self._gradients[wrt]
 
     def halves(self, wrt: Names) -> Halves | None:
@@ -71,21 +66,15 @@ class Program:
         """
         if wrt not in self._halves:
             try:
-                self._halves[wrt] = Halves(
-                    self.graph, wrt, self._runtime, self._recompute
-                )
+                self._halves[wrt] = Halves(self.graph, wrt, *self._how)
             except NnefGradError:
                 self._halves[wrt] = None
         return self._halves[wrt]
 
 
 class Halves:
-    """The gradients of a graph, with respect to some of its inputs, in two halves.
-
-    Attributes:
-        wrt: the names of these inputs.
-        forward: the outputs on inputs, then what is saved besides.
-        saved: where among these everything is that is saved.
+    """The gradients with respect to the inputs `wrt` in two halves. The forward half
+    gives the outputs, and what is saved: `saved` are its places.
     """
 
     def __init__(
@@ -126,9 +115,9 @@ class _Call(Function):  # type: ignore[misc]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.program, ctx.halves, *given = inputs
+        ctx.program, ctx.halves, *values = inputs
         saved = [] if ctx.halves is None else [output[i] for i in ctx.halves.saved]
-        ctx.save_for_backward(*given, *saved)
+        ctx.save_for_backward(*values, *saved)
         # What is saved receives no gradient: no zeros for it.
         ctx.set_materialize_grads(False)
 
@@ -142,24 +131,22 @@ class _Call(Function):  # type: ignore[misc]
         kept = ctx.saved_tensors
         inputs, saved = kept[: len(needed)], kept[len(needed) :]
         if ctx.halves is not None and not torch.is_grad_enabled():
-            wrt, found = ctx.halves.wrt, ctx.halves.gradients(inputs, saved, seeds)
+            wrt, results = ctx.halves.wrt, ctx.halves.gradients(inputs, saved, seeds)
         else:
             wrt = tuple(compress(graph.input_names, needed))
-            found = ctx.program.gradients(wrt)([*inputs, *seeds])
-        named = dict(zip(wrt, found, strict=True))
+            results = ctx.program.gradients(wrt)([*inputs, *seeds])
+        named = dict(zip(wrt, results, strict=True))
         pairs = zip(graph.input_names, needed, strict=True)
         return (None, None, *(named[name] if needs else None for name, needs in pairs))
 
 
 def _seeds(graph: Graph, gradients: Sequence[torch.Tensor | None]) -> Tensors:
-    """The gradients of the scalar outputs, zeros for one that was not used; empty if none
-    was.
-    """
-    known = next((g for g in gradients if g is not None), None)
-    if known is None:
+    """The gradients of the scalar outputs, or zeros; empty if none was used."""
+    one = next((g for g in gradients if g is not None), None)
+    if one is None:
         return []
     return [
-        known.new_zeros(tensor.shape) if gradient is None else gradient
+        one.new_zeros(tensor.shape) if gradient is None else gradient
         # What is saved comes after the outputs.
         for tensor, gradient in zip(graph.outputs, gradients, strict=False)
         if tensor.dtype == "scalar"
@@ -171,7 +158,7 @@ def _compiled(graph: Graph, runtime: Runtime) -> Run:
     run = runtime.compile(graph, threads=torch.get_num_threads())
 
     def call(inputs: Tensors) -> list[torch.Tensor]:
-        found = run([value.detach().numpy() for value in inputs])
-        return [*map(torch.from_numpy, found)]
+        results = run([value.detach().numpy() for value in inputs])
+        return [*map(torch.from_numpy, results)]
 
     return call

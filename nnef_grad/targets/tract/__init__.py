@@ -4,8 +4,7 @@ in the tables of targets/, other targets are what they are.
 own.py          operations in place of those that it takes longer for
 integers.py     numbers in place of integers
 workarounds.py  operations that it makes wrong next to each other
-weights.py      large variables that are read several times
-divided.py      results that are divided into parts
+loading.py      large variables, and results that are divided, as it loads a graph
 precision.py    variables that are not in single precision
 dialect.py      its texts
 """

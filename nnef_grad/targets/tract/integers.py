@@ -22,22 +22,17 @@ from nnef_grad.language.types import is_generic
 from nnef_grad.ops.shape import with_extent
 from nnef_grad.ops.traits import COPYING, MOVING
 from nnef_grad.targets.conditions import not_one_axis
-from nnef_grad.targets.elementwise import is_cast_of
-from nnef_grad.targets.reduce import position_lowered
-from nnef_grad.targets.registry import Relations, replaced
+from nnef_grad.targets.registry import Relations, each
+from nnef_grad.targets.shape import position_lowered
+from nnef_grad.targets.tensors import is_cast
 
 
-def move_casts_up(graph: Graph) -> Graph:
-    """The graph with casts of integers to scalars before what produced the integers, or
-    with scalars that are made in their place.
-    """
-    near = Relations(graph)
-
-    def is_open(op: Operation) -> bool:
-        is_cast = is_cast_of(op, "integer", "scalar")
-        return is_cast and near.producers[op.inputs[0]].name in _FORMS
-
-    return replaced(graph, {"cast"}, _as_scalars, is_open)
+@each("cast")
+def move_casts_up(op: Operation, near: Relations) -> Decompose | None:
+    """Casts of integers are before what produced these, or scalars are made instead."""
+    is_open = is_cast(op, "integer", "scalar")
+    has_form = is_open and near.producers[op.inputs[0]].name in _FORMS
+    return _as_scalars if has_form else None
 
 
 def _as_scalars(emit: Emitter, cast: Operation) -> Sequence[Operand]:
@@ -98,28 +93,26 @@ _FORMS: Mapping[str, Decompose] = {
 
 
 def make_inputs_scalar(graph: Graph) -> Graph:
-    """The graph with scalars for the inputs of integers that it makes scalars of, and
-    uses for nothing else. They are fed whole numbers.
-    """
+    """The graph with scalars for inputs of integers that it only makes scalars of."""
     casts = {True: set[Tensor](), False: set[Tensor]()}
     for op in graph.operations:
-        casts[is_cast_of(op, "integer", "scalar")].update(op.inputs)
+        casts[is_cast(op, "integer", "scalar")].update(op.inputs)
     only_cast = casts[True] - casts[False]
     chosen = {t: replace(t, dtype="scalar") for t in graph.inputs if t in only_cast}
     if not chosen:
         return graph
-    operations = (substitute(op, chosen) for op in graph.operations)
+    operations = [substitute(op, chosen) for op in graph.operations]
+    # An external has the data type of what it introduces.
+    typed = (
+        replace(op, dtype=op.outputs[0].dtype) if op.name == "external" else op
+        for op in operations
+    )
     names = {new: graph.names[old] for old, new in chosen.items()}
     notes = (f"  {name}: input, whole numbers as scalars" for name in names.values())
     return replace(
         graph,
         inputs=tuple(chosen.get(tensor, tensor) for tensor in graph.inputs),
-        operations=tuple(map(_with_own_type, operations)),
+        operations=tuple(typed),
         names={**graph.names, **names},
         notes=(*graph.notes, *notes),
     )
-
-
-def _with_own_type(op: Operation) -> Operation:
-    """An external has the data type of what it introduces."""
-    return replace(op, dtype=op.outputs[0].dtype) if op.name == "external" else op

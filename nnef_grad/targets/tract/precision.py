@@ -32,7 +32,7 @@ from nnef_grad.ops.parts import section
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.targets.own_operations import OPSET, tract_core
 from nnef_grad.targets.registry import Relations
-from nnef_grad.targets.tract.weights import MOST_FOLDED
+from nnef_grad.targets.tract.loading import MOST_FOLDED, longest_axis
 
 # What only copies elements takes them as they are stored.
 _COPYING = ("slice", "tract_core_gather")
@@ -41,21 +41,11 @@ _COPYING = ("slice", "tract_core_gather")
 def cast_variables(
     graph: Graph, labels: Container[str], blocks: Container[str] = ()
 ) -> Graph:
-    """The graph for variables that are stored in another precision: their numbers, or what
-    is copied out of them, are made single ones.
-
-    Args:
-        graph: the graph, lowered for tract.
-        labels: the labels of these variables.
-        blocks: of those of them that are in blocks.
-    """
+    """The graph with single numbers of variables of other precisions, or in blocks."""
     emitter = Emitter(OPSET.extended(graph.fragments), graph.names)
-    casts: dict[Tensor, Any] = {}
-    variables = {
-        op.outputs[0]
-        for op in graph.operations
-        if op.name == "variable" and op.attributes["label"] in blocks
-    }
+    casts: dict[Tensor, Tensor] = {}
+    every = Relations(graph).named("variable")
+    variables = {op.outputs[0] for op in every if op.attributes["label"] in blocks}
     graph = _joined_again(graph, variables)
     in_blocks = _Blocks(graph, variables, emitter)
     for op in graph.operations:
@@ -89,7 +79,8 @@ class _Blocks:
         read = self._variables.intersection(op.inputs)
         if not read or _multiplies(op, read):
             return op
-        if op.name == "tract_core_gather" and _has_rows(op):
+        is_gather = op.name == "tract_core_gather"
+        if is_gather and op.attributes["axis"] == 0 and op.inputs[0].rank == 2:
             attributes: Any = {**op.attributes, "datum_type": "f32"}
             return replace(op, attributes=attributes)
         return substitute(op, {x: self._single(op, x) for x in read})
@@ -97,12 +88,10 @@ class _Blocks:
     def _single(self, op: Operation, x: Tensor) -> Tensor:
         """All numbers of a variable, once another operand of its reader is there."""
         emit, count = self._emit, x.shape[0]
-        made: Any
         emit.naming, emit.origin = str, op.origin
         if count not in self._rows:
-            bounds: Any = {"start": 0, "end": count, "step": 1}
-            made = tract_core(emit, "range", dtype="integer", hint="rows", **bounds)
-            self._rows[count] = made
+            bounds: Any = {"start": 0, "end": count, "step": 1, "dtype": "integer"}
+            self._rows[count] = tract_core(emit, "range", hint="rows", **bounds)
         rows = self._rows[count]
         others = (t for t in op.inputs if t in self._moving and t.rank)
         if (latest := next(others, None)) is not None:
@@ -110,9 +99,9 @@ class _Blocks:
         if (x, rows) not in self._singles:
             emit.naming = step_names(f"{self._names[x]}_{{}}")
             lines = reshaped(emit, x, (count, prod(x.shape[1:])), "lines")
-            setting: Any = {"axis": 0, "datum_type": "f32"}
-            made = tract_core(emit, "gather", lines, rows, hint="single", **setting)
-            self._singles[x, rows] = reshaped(emit, made, x.shape, "single")
+            setting: Any = {"axis": 0, "datum_type": "f32", "hint": "single"}
+            singles = tract_core(emit, "gather", lines, rows, **setting)
+            self._singles[x, rows] = reshaped(emit, singles, x.shape, "single")
         return self._singles[x, rows]
 
 
@@ -125,12 +114,8 @@ def _multiplies(op: Operation, read: set[Tensor]) -> bool:
     return op.name == "linear" or (op.name == "matmul" and flags == (False, True))
 
 
-def _has_rows(op: Operation) -> bool:
-    return op.attributes["axis"] == 0 and op.inputs[0].rank == 2
-
-
 def _joined_again(graph: Graph, variables: set[Tensor]) -> Graph:
-    """The graph with variables in the place of all their parts, joined: see weights.py."""
+    """The graph with variables in the place of all their parts, joined: see loading.py."""
     near, whole = Relations(graph), dict[Tensor, Tensor]()
     for op in near.named("concat") if variables else ():
         parts = [part for x in op.inputs if (part := near.producer(x)) is not None]
@@ -138,8 +123,8 @@ def _joined_again(graph: Graph, variables: set[Tensor]) -> Graph:
         if len(sources) == 1 and sources <= variables and _is_whole(op, parts):
             (whole[op.outputs[0]],) = sources
     others = (op for op in graph.operations if op.outputs[0] not in whole)
-    made = tuple(substitute(op, whole) for op in others)
-    return prune(replace(graph, operations=made)) if whole else graph
+    operations = tuple(substitute(op, whole) for op in others)
+    return prune(replace(graph, operations=operations)) if whole else graph
 
 
 def _is_whole(joined: Operation, parts: Sequence[Operation]) -> bool:
@@ -154,14 +139,12 @@ def _is_whole(joined: Operation, parts: Sequence[Operation]) -> bool:
     return is_all and begins == [0, *ends[:-1]] and len(parts) == len(joined.inputs)
 
 
-def _cast(emit: Emitter, x: Tensor) -> Any:
-    """The tensor in single precision. tract casts in each run, and not as it loads the graph,
-    what takes more than a certain size then: so a large variable is cast by parts.
-    """
+def _cast(emit: Emitter, x: Tensor) -> Tensor:
+    """In single precision, by parts where large: tract would not fold the cast."""
     count = 1 if has_symbols(x.shape) else -(-prod(x.shape) // MOST_FOLDED)
     if count == 1:
         return tract_core(emit, "cast", x, to="f32", hint="single")
-    axis = max(range(x.rank), key=lambda axis: x.shape[axis])
+    axis = longest_axis(x)
     extent = x.shape[axis]
     count = min(count, extent)
     places = [extent * n // count for n in range(count + 1)]

@@ -1,29 +1,31 @@
-"""Passes over operations that are right by themselves, and that tract makes wrong next to
-each other: it moves one over the other, or makes one of two.
+"""Operations that are right by themselves, and that tract makes wrong next to each other: it
+moves one over the other, or makes one of two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from functools import cached_property
+from collections.abc import Sequence
 
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.inline import Decompose
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of, tensors
 from nnef_grad.ops.parts import section, slice_positions
 from nnef_grad.ops.traits import ELEMENTWISE, PRODUCTS
-from nnef_grad.targets.fusion_workarounds import MOVING, When, is_passing, sources
-from nnef_grad.targets.registry import Relations, replaced
+from nnef_grad.targets.passes import MOVES, When, leads_to_filter, sources
+from nnef_grad.targets.registry import Relations, each
 
 
 def _reached(graph: Graph, starts: When, passes: When) -> set[Tensor]:
     """The tensors that the results of some operations come to, through others."""
-    found: set[Tensor] = set()
+    after: set[Tensor] = set()
     for op in graph.operations:
-        if starts(op) or (passes(op) and not found.isdisjoint(op.inputs)):
-            found.update(op.outputs)
-    return found
+        if starts(op) or (passes(op) and not after.isdisjoint(op.inputs)):
+            after.update(op.outputs)
+    return after
 
+
+# ---- Slices with a stride, and reshapes ----
 
 # The operations that a slice does not move over, whatever its axis is.
 _STOPS = PRODUCTS | {"tile", "max_pool", "avg_pool", "box"}
@@ -34,66 +36,29 @@ def _is_flat(op: Operation) -> bool:
     return op.name == "conv" and 1 in shape_of(op.operands[1])[2:]
 
 
-class _Neighbours(Relations):
-    """The neighbours of operations, for passes that ask about few."""
-
-    @cached_property
-    def reshaped(self) -> Set[Tensor]:
-        """Slices of the results of reshapes."""
-        return _reached(
-            self._graph,
-            lambda op: op.name == "reshape",
-            lambda op: op.name not in _STOPS or _is_flat(op),
-        )
-
-    @cached_property
-    def convolved(self) -> Set[Tensor]:
-        """Sums of the results of convolutions."""
-        return _reached(
-            self._graph,
-            lambda op: op.name == "conv",
-            lambda op: op.name in _SUMMING,
-        )
-
-    @cached_property
-    def convolved_once(self) -> Set[Tensor]:
-        """Element-wise operations on convolutions at a single position."""
-        return _reached(
-            self._graph, _is_at_one_position, lambda op: op.name in ELEMENTWISE
-        )
-
-    @cached_property
-    def multiplied(self) -> Set[Tensor]:
-        """Operands of products, through operations of one operand."""
-        ends = (
-            self.producers[x].inputs[0]
-            if op.name == "matmul" and _is_batch(self.producers[x])
-            else x
-            for op in self._graph.operations
-            if op.name in PRODUCTS
-            for x in op.inputs
-        )
-        return sources(self._graph, ends, lambda op: len(op.operands) == 1)
+def _reshaped(graph: Graph) -> set[Tensor]:
+    return _reached(
+        graph,
+        lambda op: op.name == "reshape",
+        lambda op: op.name not in _STOPS or _is_flat(op),
+    )
 
 
-def hold_steps(graph: Graph) -> Graph:
-    """The graph with a repetition between a slice that has a stride, and a reshape.
+@each("slice")
+def hold_steps(op: Operation, near: Relations) -> Decompose | None:
+    """A repetition is between a slice that has a stride, and a reshape.
 
     In tract, such a slice moves up to where its elements come from. On its way it meets
     the reshape, and its axis is not there: the graph is refused. It does not move over
     repetitions, nor over padding along all of its axes.
     """
-    near = _Neighbours(graph)
-
-    def is_open(op: Operation) -> bool:
-        axes = _axes_with_stride(op)
-        if not axes or near.reshaped.isdisjoint(op.inputs):
-            return False
-        before = near.producers[op.inputs[0]]
-        padding = before.attributes["padding"] if before.name == "pad" else None
-        return padding is None or not all(any(padding[axis]) for axis in axes)
-
-    return replaced(graph, {"slice"}, _held, is_open)
+    axes = _axes_with_stride(op)
+    if not axes or near.fact(_reshaped).isdisjoint(op.inputs):
+        return None
+    before = near.producers[op.inputs[0]]
+    padding = before.attributes["padding"] if before.name == "pad" else None
+    is_held = padding is not None and all(any(padding[axis]) for axis in axes)
+    return None if is_held else _held
 
 
 def _axes_with_stride(op: Operation) -> list[int]:
@@ -104,9 +69,7 @@ def _axes_with_stride(op: Operation) -> list[int]:
 
 
 def _held(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """The slice of twice the elements, of which it takes the first ones: where it ends
-    is counted from the first.
-    """
+    """The slice of twice the elements, of which it takes the first ones."""
     (x,), axis = op.inputs, _axes_with_stride(op)[0]
     repeats = [1 + (i == axis) for i in range(x.rank)]
     twice = emit("tile", x, repeats=repeats, hint="twice")
@@ -115,27 +78,37 @@ def _held(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return emit.emit_again(op, [twice], axes=tuple(taken), begin=begins, end=ends)
 
 
-def join_repeats(graph: Graph) -> Graph:
-    """The graph with an element joined to itself, before it is repeated for a product:
-    along an axis of extent 1, with nothing between but operations of one operand, over
-    which a repetition moves.
+# ---- Repetitions, and products ----
+
+
+@each("tile")
+def join_repeats(op: Operation, near: Relations) -> Decompose | None:
+    """An element is joined to itself, before it is repeated for a product: along an axis of
+    extent 1, with nothing between but operations of one operand, over which a repetition
+    moves.
 
     In tract, an axis of extent 1 that is repeated counts as one element in a product
     after it, which is wrong. It does not if another way was taken from one element to
     two, nor if it is matrices as a whole that are repeated.
     """
-    near = _Neighbours(graph)
+    if not _repeated_axes(op) or op.dtype != "scalar":
+        return None
+    source = near.producers[op.inputs[0]]
+    is_given = not source.inputs and source.name != "external"
+    is_multiplied = not is_given and op.outputs[0] in near.fact(_multiplied)
+    return _doubled if is_multiplied else None
 
-    def is_open(op: Operation) -> bool:
-        if not _repeated_axes(op):
-            return False
-        source = near.producers[op.inputs[0]]
-        is_given = not source.inputs and source.name != "external"
-        if op.dtype != "scalar" or is_given:
-            return False
-        return op.outputs[0] in near.multiplied
 
-    return replaced(graph, {"tile"}, _doubled, is_open)
+def _multiplied(graph: Graph) -> set[Tensor]:
+    """Operands of products, through operations of one operand."""
+    producers = Relations(graph).producers
+    ends = (
+        producers[x].inputs[0] if op.name == "matmul" and _is_batch(producers[x]) else x
+        for op in graph.operations
+        if op.name in PRODUCTS
+        for x in op.inputs
+    )
+    return sources(graph, ends, lambda op: len(op.operands) == 1)
 
 
 def _repeated_axes(op: Operation) -> list[int]:
@@ -165,26 +138,29 @@ def _doubled(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [section(emit, emit("tile", twice, repeats=repeats), {axis: (0, count)})]
 
 
-_SUMMING = frozenset(f"{MOVING} add sub".split())
+# ---- Subtractions, and convolutions ----
 
 
-def add_opposites(graph: Graph) -> Graph:
-    """The graph with the opposite of a convolution added to what it is subtracted from.
+@each("sub")
+def add_opposites(op: Operation, near: Relations) -> Decompose | None:
+    """The opposite of a convolution is added to what it is subtracted from.
 
     In tract, the subtraction becomes part of the bias of the convolution, and nothing is
     subtracted. Where a filter has a single position, it becomes the last step of a product
     of matrices, through any operations element by element, and the product is added. The
     opposite of a convolution is not looked at.
     """
-    near = _Neighbours(graph)
+    is_open = not near.fact(_convolved).isdisjoint(tensors(op.operands[1:]))
+    return _opposite_added if is_open else None
 
-    def is_open(op: Operation) -> bool:
-        return any(
-            x in near.convolved or x in near.convolved_once
-            for x in tensors(op.operands[1:])
-        )
 
-    return replaced(graph, {"sub"}, _opposite_added, is_open)
+def _convolved(graph: Graph) -> set[Tensor]:
+    """Sums of convolutions, and what is made element by element of single positions."""
+    summing = MOVES | {"add", "sub"}
+    sums = _reached(graph, lambda op: op.name == "conv", lambda op: op.name in summing)
+    return sums | _reached(
+        graph, _is_at_one_position, lambda op: op.name in ELEMENTWISE
+    )
 
 
 def _is_at_one_position(op: Operation) -> bool:
@@ -203,26 +179,29 @@ def _opposite_added(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [emit("add", x, emit("neg", y, hint="opposite"))]
 
 
-def split_sums(graph: Graph) -> Graph:
-    """The graph with another axis for the channels of a filter that is a sum over them,
-    for a convolution by groups.
+# ---- Sums, and filters ----
+
+
+@each("sum_reduce", "mean_reduce")
+def split_sums(op: Operation, near: Relations) -> Decompose | None:
+    """There is another axis for the channels of a filter that is a sum over them, for a
+    convolution by groups; along any axis: a transposition may make it that of the channels.
 
     In tract, such a sum becomes a part of a convolution of lines, with the wrong axes. It
     does not if the channels have another axis, or if there are more axes.
     """
+    has_place = any(op.attributes["axes"]) and op.outputs[0].rank <= 3
+    is_filter = has_place and op.outputs[0] in near.fact(_leading_to_filters)
+    return _split if is_filter else None
+
+
+def _leading_to_filters(graph: Graph) -> set[Tensor]:
     filters = tensors(
         op.operands[1]
         for op in graph.operations
         if op.name == "conv" and op.attributes["groups"] != 1
     )
-    found = sources(graph, filters, is_passing)
-
-    def is_open(op: Operation) -> bool:
-        """Along any axis: a transposition may make it that of the channels."""
-        has_place = any(op.attributes["axes"]) and op.outputs[0].rank <= 3
-        return has_place and op.outputs[0] in found
-
-    return replaced(graph, {"sum_reduce", "mean_reduce"}, _split, is_open)
+    return sources(graph, filters, leads_to_filter)
 
 
 def _split(emit: Emitter, op: Operation) -> Sequence[Operand]:

@@ -1,0 +1,252 @@
+"""Passes over whole graphs: copies, constants, loops, and operations that are right by
+themselves, and that several runtimes make wrong next to each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import replace
+
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.firsts import Firsts
+from nnef_grad.emit.inline import Decompose, put_bodies
+from nnef_grad.emit.loops import emit_loop, hoisted, is_short, unrolled
+from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.ir import LOOP, Graph, Operand, Operation, Tensor, tensors
+from nnef_grad.graph.loops import loop_of
+from nnef_grad.graph.names import NameSupply, substitute
+from nnef_grad.language.library import standard
+from nnef_grad.ops.traits import BROADCASTING, DATA, LAYERS, LOGIC, STEPS, UNIQUE
+from nnef_grad.targets.borders import join_zeros
+from nnef_grad.targets.conditions import automatic, cropping, set_to
+from nnef_grad.targets.registry import (
+    Relations,
+    each,
+    find_lowering,
+    lowering,
+    put_found,
+)
+from nnef_grad.targets.shape import fill
+from nnef_grad.targets.tensors import is_cast, is_uniform
+
+When = Callable[[Operation], bool]
+
+
+# ---- Copies and repetitions ----
+
+
+def remove_copies(graph: Graph, kept: Set[Tensor]) -> Graph:
+    """The graph without copies, but for the kept ones and the outputs, and without
+    repeated operations: if they make an output, nothing else reads it.
+    """
+    outputs, firsts = set(graph.outputs), Firsts()
+    stays = outputs | kept
+    originals, operations = dict[Tensor, Operand](), list[Operation]()
+    for op in graph.operations:
+        if originals and not originals.keys().isdisjoint(op.inputs):
+            op = substitute(op, originals)
+        is_copy = op.name == "copy" and isinstance(op.operands[0], Tensor)
+        if is_copy and stays.isdisjoint(op.outputs):
+            originals[op.outputs[0]] = op.operands[0]
+            continue
+        earlier = op if op.name in UNIQUE else firsts.first(op)
+        if earlier is not op:
+            originals.update(zip(op.outputs, earlier.outputs, strict=True))
+        if earlier is op or not outputs.isdisjoint(op.outputs):
+            operations.append(op)
+    if (*operations,) == graph.operations:
+        return graph
+    return replace(graph, operations=tuple(operations))
+
+
+def copy_outputs(graph: Graph) -> Graph:
+    """The graph with copies as outputs where these are variables or constants."""
+    data = {t for op in graph.operations if op.name in DATA for t in op.outputs}
+    copies = {t: Tensor(t.dtype, t.shape) for t in graph.outputs if t in data}
+    if not copies:
+        return graph
+    supply, names = NameSupply(graph.tensors), dict(graph.names)
+    operations = [*graph.operations]
+    for tensor, copy in copies.items():
+        names[copy] = names[tensor]
+        names[tensor] = supply.fresh(f"{names[copy]}_data")
+        definition = standard()["copy"]
+        operations.append(Operation(definition, (tensor,), {}, (copy,), tensor.dtype))
+    return replace(
+        graph,
+        outputs=tuple(copies.get(tensor, tensor) for tensor in graph.outputs),
+        operations=tuple(operations),
+        names=names,
+    )
+
+
+# ---- Constants and casts ----
+
+# They take a literal wherever they take a tensor of numbers.
+_OF_NUMBERS = BROADCASTING - LOGIC
+
+
+def put_literals(graph: Graph, which: When) -> Graph:
+    """The graph with literals in place of constants of one value, if broadcast."""
+    literals: dict[Operand, Operand] = {
+        op.outputs[0]: op.attributes["value"][0]
+        for op in graph.operations
+        if op.name == "constant" and op.dtype == "scalar"
+        if which(op) and is_uniform(op)
+    }
+
+    def with_literals(emit: Emitter, op: Operation) -> Sequence[Operand]:
+        operands = (literals.get(o, o) for o in op.operands)
+        (value,) = emit.emit_again(op, operands, hints=(emit.naming("single"),))
+        return [fill(emit, value, op.outputs[0].shape)]
+
+    def find(op: Operation, near: Relations) -> Decompose | None:
+        return None if literals.keys().isdisjoint(op.inputs) else with_literals
+
+    return put_found(graph, dict.fromkeys(_OF_NUMBERS, find)) if literals else graph
+
+
+@each("cast")
+def floor_casts(op: Operation, near: Relations) -> Decompose | None:
+    """Scalars are rounded down before they become integers; runtimes round to zero."""
+    is_open = is_cast(op, "scalar", "integer")
+    return (
+        _floored if is_open and near.producers[op.inputs[0]].name not in STEPS else None
+    )
+
+
+def _floored(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    whole = emit("floor", op.operands[0], hint="whole")
+    return [emit("cast", whole, dtype="integer")]
+
+
+# ---- Loops ----
+
+
+@lowering(LOOP, applies=is_short)
+def loop_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """Its steps."""
+    return unrolled(emit, op)
+
+
+def put_steps(graph: Graph) -> Graph:
+    """The graph with steps in place of loops, inside of others too, if short."""
+    while any(map(is_short, graph.operations)):
+        forms = [loop_lowered if is_short(op) else None for op in graph.operations]
+        graph = put_bodies(graph, forms)
+    return graph
+
+
+@each("tile")
+def join_copies(op: Operation, near: Relations) -> Decompose | None:
+    """No `tile` is in the body of a loop. tract moves one that is collected out of the loop,
+    with the shape of a step, and then refuses the graph.
+    """
+    return None if has_symbols(op.attributes["repeats"]) else _joined_copies
+
+
+def _joined_copies(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    (x,) = op.inputs
+    for axis, count in enumerate(op.attributes["repeats"]):
+        if count > 1:
+            x = emit("concat", (x,) * count, axis=axis, hint="copies")
+    return [x]
+
+
+@each(LOOP)
+def put_constants_before_loops(op: Operation, near: Relations) -> Decompose | None:
+    """No constants are in the bodies of loops."""
+    return _with_constants
+
+
+def _with_constants(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    loop, operands = hoisted(emit, loop_of(op), op.inputs, constants=True)
+    return emit_loop(emit, loop, operands)
+
+
+# ---- Neighbours that are made wrong ----
+
+# Operations that move elements about, and those that a filter may go through.
+MOVES = frozenset(
+    [
+        "copy",
+        "cast",
+        "reshape",
+        "squeeze",
+        "unsqueeze",
+        "transpose",
+        "slice",
+        "concat",
+        "tile",
+        "pad",
+    ]
+)
+_PASSING = MOVES.union(["select", "add", "sub", "mul", "div", "pow", "min", "max"])
+
+
+def leads_to_filter(op: Operation) -> bool:
+    """Whether a filter may go through the operation."""
+    return op.name in _PASSING
+
+
+def sources(graph: Graph, ends: Iterable[Tensor], passes: When) -> set[Tensor]:
+    """The tensors that come to some, through operations."""
+    before = {*ends}
+    for op in reversed(graph.operations if before else ()):
+        if passes(op) and not before.isdisjoint(op.outputs):
+            before.update(op.inputs)
+    return before
+
+
+_WITH_ZEROS = set_to(border="constant", value=0.0) & ~cropping
+
+
+@each("pad")
+def hold_zeros(op: Operation, near: Relations) -> Decompose | None:
+    """Zeros are joined to a tensor, not padded, where a pool or a filter would misread them.
+
+    In ONNX, optimisers put zeros around a tensor into what reads it, as padding of its
+    own: a pool ignores what it pads, or does not count it, and wants less of it than it
+    has elements; and a convolution has the padding of its filter for that of its data.
+    They look through what does nothing, and only they know what that is. The padding of
+    the data of a convolution is right by itself, but not next to automatic padding.
+    """
+    is_open = op.outputs[0] in near.fact(_misreading) and _WITH_ZEROS(op)
+    return _with_zeros if is_open else None
+
+
+def _with_zeros(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    return [join_zeros(emit, op.inputs[0], op.attributes["padding"])]
+
+
+def _misreading(graph: Graph) -> set[Tensor]:
+    """The tensors in which zeros would be misread."""
+    read: list[Operand] = []
+    for op in graph.operations:
+        if op.name in ("max_pool", "avg_pool", "conv"):
+            is_right = op.name == "conv" and not automatic(op)
+            read += op.operands[1:] if is_right else op.operands
+    return sources(graph, tensors(read), leads_to_filter)
+
+
+@each(*LAYERS, "batch_normalization")
+def add_biases(op: Operation, near: Relations) -> Decompose | None:
+    """Biases are added after their layers, but for variables that nothing else reads; and
+    normalisations by constants are put together from single steps.
+
+    In the converter to ONNX, the axes of a bias are squeezed wherever it is read, and a
+    constant has none there. In tract a bias that is computed is moved as well.
+    """
+    if op.name == "batch_normalization":
+        has_constant = "constant" in {near.producers[x].name for x in op.inputs}
+        return find_lowering(op) if has_constant else None
+    bias = near.producer(op.operands[2])
+    if bias is None or (bias.name == "variable" and near.uses[bias.outputs[0]] == 1):
+        return None
+    return _added
+
+
+def _added(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    *operands, bias = op.operands
+    unbiased = emit(op.name, *operands, **op.settings, hint="unbiased")
+    return [emit("add", unbiased, bias)]
