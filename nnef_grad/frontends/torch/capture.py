@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from inspect import signature
-from pathlib import Path
 from textwrap import shorten
 from traceback import extract_stack, walk_tb
 from typing import Any
@@ -24,12 +23,10 @@ from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import CheckpointFunction
 
 from nnef_grad.base.errors import NnefGradError, UnsupportedError, UsageError
+from nnef_grad.frontends.torch.nodes import is_network
 
 # The longest message of torch; some contain tensors.
 _LONGEST = 400
-
-# Folders without the code of a network.
-_NO_NETWORKS = str(Path(torch.__file__).parent), str(Path(__file__).parents[2])
 
 
 def capture(
@@ -328,19 +325,15 @@ def _restore_gradients(mode: Any, *_: Any) -> None:
 
 def _caller() -> str:
     """The line of the network that runs now."""
-    frames = (f for f in reversed(extract_stack()) if _is_network(f.filename))
+    frames = (f for f in reversed(extract_stack()) if is_network(f.filename))
     frame = next(frames, None)
     return "an unknown line" if frame is None else f"{frame.filename}:{frame.lineno}"
-
-
-def _is_network(file: str) -> bool:
-    return not file.startswith((*_NO_NETWORKS, "<")) and "unittest/mock" not in file
 
 
 def _place(error: Exception) -> str:
     """The line of the network that an exception comes from."""
     frames = [(f.f_code.co_filename, n) for f, n in walk_tb(error.__traceback__)]
-    found = [frame for frame in frames if _is_network(frame[0])]
+    found = [frame for frame in frames if is_network(frame[0])]
     # The first frames are the caller's: the last one is the line of the network.
     return f"; at {found[-1][0]}:{found[-1][1]}" if found else ""
 

@@ -44,6 +44,11 @@ class Symbols:
         found: Dimension = self._of(size.node.expr)
         return found
 
+    def shape(self, tensor: Any) -> Shape:
+        """The shape of a tensor of PyTorch."""
+        sizes: Sequence[Any] = tensor.shape
+        return tuple(self.extent(size) for size in sizes)  # type: ignore[misc]
+
     def learn(self, sizes: Sequence[Any], shape: Shape) -> None:
         """Takes the extents of symbols that depend on data from a shape: where there is
         one, the data were known.

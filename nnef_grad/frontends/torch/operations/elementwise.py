@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.torch.program_values import FORMULAS
+from nnef_grad.frontends.torch.call import FORMULAS, Call, aten
 from nnef_grad.frontends.values import dtype_of, is_known, is_open, shape_of
 
 # ---- What passes a tensor on ----

@@ -1,16 +1,67 @@
-"""Marks for what stops gradients, which survive when a program is made functional: PyTorch
+"""The nodes of a program: the lines of the network, and the nodes, that they come from, and
+marks for what stops gradients, which survive when a program is made functional: PyTorch
 inlines the blocks without gradients then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
+from functools import cache
+from linecache import getlines
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from nnef_grad.base.errors import UnsupportedError
-from nnef_grad.frontends.torch.places import span_of
+from nnef_grad.base.source import Source, Span
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+# Files without the code of a network.
+_NO_NETWORKS = (
+    str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), "torch/", "<",
+)  # fmt: skip
+
+
+def is_network(file: str) -> bool:
+    """Whether a file has code of a network."""
+    return not file.startswith(_NO_NETWORKS) and "unittest/mock" not in file
+
+
+def span_of(node: Any) -> Span:
+    """The line of the module that a node comes from: the last one that is not in torch."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    own = [frame for frame in frames if is_network(frame[0])]
+    if not own:
+        return Span(Source(f"<{node.name}>", ""), 0, 0)
+    file, line = own[-1]
+    return _line(file, int(line))
+
+
+def sources(nodes: Iterable[Any]) -> Collection[Any]:
+    """Nodes, and all that they are computed from; what is no node is left out."""
+    waiting = [node for node in nodes if isinstance(node, torch.fx.Node)]
+    found = dict.fromkeys(waiting)
+    while waiting:
+        new = [node for node in waiting.pop().all_input_nodes if node not in found]
+        found.update(dict.fromkeys(new))
+        waiting += new
+    return found
+
+
+@cache
+def _line(file: str, number: int) -> Span:
+    lines = getlines(file)
+    if number > len(lines):
+        return Span(Source(f"{file}:{number}", ""), 0, 0)
+    start = sum(map(len, lines[: number - 1]))
+    text = lines[number - 1].rstrip()
+    indent = len(text) - len(text.lstrip())
+    return Span(Source(file, "".join(lines)), start + indent, start + len(text))
+
+
+# ---- Marks ----
 
 _LIBRARY = torch.library.Library("nnef_grad", "DEF")
 _LIBRARY.define("stop_gradient(Tensor x) -> Tensor")
