@@ -302,7 +302,7 @@ def _text(graph: Graph) -> str:
         raise UsageError(message + advice if is_step else message)
     if is_of_dialect(graph):
         # Importing the lowerings takes longer than compiling.
-        from nnef_grad.targets.dialect import in_dialect
+        from nnef_grad.targets.tract.dialect import in_dialect
 
         graph = in_dialect(graph)
     return print_graph(graph)
@@ -313,7 +313,7 @@ def as_stored(graph: Graph, stored: Data) -> tuple[Graph, Data]:
     stored, and these: other targets have them in single precision.
     """
     # Importing the lowerings takes longer than compiling.
-    from nnef_grad.targets.precision import cast_variables
+    from nnef_grad.targets.tract.precision import cast_variables
 
     single = SinglePrecision(stored, declared_variables(graph))  # type: ignore[arg-type]
     made = cast_variables(graph, {*single, *single.codes}, single.blocks)

@@ -517,7 +517,7 @@ def test_half_precision_is_cast_in_tract(
 ) -> None:
     """The file is the one of the model; a large variable is cast by parts."""
     tract = pytest.importorskip("tract")
-    monkeypatch.setattr("nnef_grad.targets.precision.MOST_FOLDED", most)
+    monkeypatch.setattr("nnef_grad.targets.tract.precision.MOST_FOLDED", most)
     statements = "w = variable(label = 'w', shape = [5, 3]); y = matmul(x, w);"
     text = f"version 1.0;\ngraph g(x) -> (y)\n{{\n    x = external(shape = [2, 5]); {statements}\n}}\n"
     data = np.random.default_rng(0).standard_normal((5, 3)).astype("f2")

@@ -20,10 +20,12 @@ SAMPLE = ROOT / "samples" / "mlp.nnef"
 ADAPTERS = (
     "frontends/onnx",
     "frontends/torch",
+    "frontends/tract",
     "targets",
     "reports",
     "interop",
     "runtimes",
+    "runtimes/torch",
     "torch",
     "training",
     "commandline",

@@ -1,14 +1,17 @@
-"""Dialects: NNEF with operations beyond the standard, read as graphs of standard
-operations. Strict reading knows nothing of them.
+"""Other formats, and dialects of NNEF, read as graphs of standard operations. Strict reading
+knows nothing of them, and each of them can be deleted.
 
-tract/   that of tract and torch-to-nnef
+tract/       the dialect of tract and torch-to-nnef
+onnx/        ONNX files
+torch/       PyTorch programs
+khronos.py   graphs of the Khronos tools
+expansions/  what operations of several formats become
 """
 
 from __future__ import annotations
 
 from nnef_grad.base.errors import UsageError, suggestion
 from nnef_grad.base.source import Source
-from nnef_grad.frontends.tract.header import is_tract
 
 STANDARD = "nnef"
 TRACT = "tract"
@@ -25,4 +28,8 @@ def dialect_of(source: Source, wanted: str | None) -> str:
     if wanted is not None and wanted not in DIALECTS:
         near = suggestion(wanted, DIALECTS) or f"; there are {' and '.join(DIALECTS)}"
         raise UsageError(f"there is no dialect '{wanted}'{near}")
-    return wanted or (TRACT if is_tract(source.text) else STANDARD)
+    if wanted is None and "tract_" in source.text:
+        from nnef_grad.frontends.tract.header import is_tract
+
+        return TRACT if is_tract(source.text) else STANDARD
+    return wanted or STANDARD

@@ -9,7 +9,7 @@ Where a tensor of the graph is wanted it becomes a literal or a constant.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from nnef_grad.language.types import MAX_INTEGER
 from nnef_grad.ops.elementwise import broadcast_shape
 
 Array = npt.NDArray[Any]
+# The data of variables, by label.
+Data = Mapping[str, Array]
 
 # NNEF cannot write what is infinite.
 LARGEST = float(np.finfo(np.float32).max)

@@ -76,6 +76,16 @@ def extras() -> FragmentFile:
     return FragmentFile(Path(__file__).parent / "extras.nnef")
 
 
+# The registries of tract, which a document names in its extension lines.
+REGISTRIES = ("tract_core", "tract_onnx", "tract_transformers")
+
+
+@lru_cache(maxsize=1)
+def tract_library() -> FragmentFile:
+    """The operations of tract's registries, from tract.nnef."""
+    return FragmentFile(Path(__file__).parent / "tract.nnef", REGISTRIES)
+
+
 class Joined(Library):
     """Several libraries, of which the first goes first."""
 

@@ -11,8 +11,8 @@ import numpy as np
 from nnef_grad.autodiff.recompute import is_delay
 from nnef_grad.graph.ir import Graph
 from nnef_grad.graph.symbols import numbers_of, with_numbers
-from nnef_grad.interop.onnx_writing import to_onnx
 from nnef_grad.runtimes.runtime import Array, Data, Run, refusals
+from nnef_grad.targets.onnx.writing import to_onnx
 from nnef_grad.targets.tensors import DTYPES
 
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from nnef_grad.graph.ir import Graph
 from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
-from nnef_grad.interop.onnx_writing import to_onnx
 from nnef_grad.runtimes.runtime import Array, Data, Run, refusals
 from nnef_grad.targets import lower
+from nnef_grad.targets.onnx.writing import to_onnx
 from nnef_grad.targets.tensors import DTYPES
 
 
@@ -88,7 +88,7 @@ def _copy_square_matrices(path: Path) -> None:
     """
     import onnx
 
-    from nnef_grad.interop.onnx_storage import MOST_BYTES
+    from nnef_grad.targets.onnx.storage import MOST_BYTES
 
     model = onnx.load(path)
     stored = {x.name: x for x in model.graph.initializer}

@@ -40,16 +40,14 @@ from nnef_grad.targets import (  # noqa: F401
     matrix,
     maxima,
     onnx,
+    own_operations,
     pool,
     reduce,
     running_sums,
     shape,
-    tract_core,
 )
-from nnef_grad.targets import fusion_workarounds as workarounds
-from nnef_grad.targets.cleanup import copy_outputs, remove_copies, rename_misread
-from nnef_grad.targets.divided import hold_divided
-from nnef_grad.targets.elementwise import share_probabilities
+from nnef_grad.targets.cleanup import copy_outputs, remove_copies
+from nnef_grad.targets.elementwise import floor_casts, share_probabilities
 from nnef_grad.targets.facts import (
     ALL,
     CONVERTER,
@@ -59,12 +57,16 @@ from nnef_grad.targets.facts import (
     Runtime,
 )
 from nnef_grad.targets.forms import choose_forms
-from nnef_grad.targets.integers import floor_casts, make_inputs_scalar, move_casts_up
+from nnef_grad.targets.fusion_workarounds import add_biases, hold_zeros
 from nnef_grad.targets.loops import join_copies, put_constants_before_loops, put_steps
 from nnef_grad.targets.registry import find_lowering, refusal
 from nnef_grad.targets.shape import fill
 from nnef_grad.targets.tensors import Data, put_literals, store_constants
-from nnef_grad.targets.weights import split_large_variables
+from nnef_grad.targets.tract import own, workarounds  # noqa: F401
+from nnef_grad.targets.tract.dialect import rename_misread
+from nnef_grad.targets.tract.divided import hold_divided
+from nnef_grad.targets.tract.integers import make_inputs_scalar, move_casts_up
+from nnef_grad.targets.tract.weights import split_large_variables
 
 __all__ = ["TARGETS", "Lowered", "lower"]
 
@@ -176,10 +178,10 @@ _FIRST = (
     _Pass("khronos tract converter", {"gelu"}, share_probabilities),
 )
 _ALWAYS = (
-    _Pass("tract", None, partial(tract_core.put_own, "tract"), REGISTRY),
-    _Pass("onnx", None, partial(tract_core.put_own, "onnx"), REGISTRY),
+    _Pass("tract", None, partial(own_operations.put_own, "tract"), REGISTRY),
+    _Pass("onnx", None, partial(own_operations.put_own, "onnx"), REGISTRY),
     _Pass("tract", {"cast"}, move_casts_up),
-    _Pass("tract converter", {*LAYERS, "batch_normalization"}, workarounds.add_biases),
+    _Pass("tract converter", {*LAYERS, "batch_normalization"}, add_biases),
 )
 _LAST = (
     _Pass(ALL, {"transpose", *RESHAPING}, partial(without_detours, joins=True)),
@@ -190,7 +192,7 @@ _LAST = (
     _Pass("tract", {"tile"}, workarounds.join_repeats),
     _Pass("tract", {"sub"}, workarounds.add_opposites),
     _Pass("tract", {"sum_reduce", "mean_reduce"}, workarounds.split_sums),
-    _Pass("onnx converter", {"pad"}, workarounds.hold_zeros),
+    _Pass("onnx converter", {"pad"}, hold_zeros),
     _Pass("tract", None, rename_misread),
 )
 # The inputs of the body of a loop stay what they are.

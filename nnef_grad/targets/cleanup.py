@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from nnef_grad.emit.firsts import Firsts
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
-from nnef_grad.graph.names import NameSupply, substitute, with_names
+from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.language.library import standard
 from nnef_grad.ops.traits import DATA, UNIQUE
 
@@ -65,20 +65,3 @@ def copy_outputs(graph: Graph) -> Graph:
         operations=(*graph.operations, *operations),
         names=names,
     )
-
-
-# tract reads names that begin with these as literals.
-_MISREAD = ("inf", "true", "false")
-
-
-def rename_misread(graph: Graph) -> Graph:
-    """The graph with other names for tensors whose names are misread."""
-    misread = [name for name in graph.tensors if name.startswith(_MISREAD)]
-    if not misread:
-        return graph
-    supply = NameSupply(graph.tensors)
-    names = {name: supply.fresh(f"_{name}") for name in misread}
-    interface = dict.fromkeys((*graph.input_names, *graph.output_names))
-    told = [name for name in interface if name in names]
-    notes = (f"  {names[name]}: what '{name}' is called here" for name in told)
-    return replace(with_names(graph, names), notes=(*graph.notes, *notes))

@@ -15,9 +15,10 @@ from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.elementwise import outer_factors
 from nnef_grad.ops.shape import reshaped
+from nnef_grad.ops.traits import STEPS
 from nnef_grad.targets.forms import form
 from nnef_grad.targets.patterns import is_instance
-from nnef_grad.targets.registry import Relations, lowering, written
+from nnef_grad.targets.registry import Relations, lowering, replaced, written
 
 # ---- Choices ----
 
@@ -171,6 +172,30 @@ def cast_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     if source == "integer":
         x = emit("cast", x, dtype="scalar", hint="number")
     return [emit("not", emit("eq", x, 0.0, hint="zero"))]
+
+
+def is_cast_of(op: Operation, source: str, target: str) -> bool:
+    """Whether a tensor is cast from a type to another."""
+    is_cast = op.name == "cast" and op.dtype == target
+    return is_cast and [x.dtype for x in op.inputs] == [source]
+
+
+def floor_casts(graph: Graph) -> Graph:
+    """The graph with scalars rounded down before they are cast to integers: the cast
+    does so, but real runtimes round to zero.
+    """
+    near = Relations(graph)
+
+    def is_open(op: Operation) -> bool:
+        is_cast = is_cast_of(op, "scalar", "integer")
+        return is_cast and near.producers[op.inputs[0]].name not in STEPS
+
+    return replaced(graph, {"cast"}, _floored, is_open)
+
+
+def _floored(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    whole = emit("floor", op.operands[0], hint="whole")
+    return [emit("cast", whole, dtype="integer")]
 
 
 @lowering("copy")

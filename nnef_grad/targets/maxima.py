@@ -19,7 +19,6 @@ from math import prod
 from typing import NamedTuple
 
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.inline import Decompose
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.language.library import standard
 from nnef_grad.ops.axes import Positions
@@ -31,9 +30,7 @@ from nnef_grad.ops.windows import (
     basic_outside,
     windows_of,
 )
-from nnef_grad.targets.registry import Relations
 from nnef_grad.targets.shape import MOST_AXES, take
-from nnef_grad.targets.tract_core import found_by
 from nnef_grad.targets.windows import (
     LOWEST,
     filling_of,
@@ -234,16 +231,6 @@ def desample_maxima(
             left = emit("select", hit, 0.0, left, hint="left")
         lines = _joined(emit, kept, level)
     return _from_lines(emit, lines, first, x.shape)
-
-
-@found_by("tract", name="desample")
-def _desampled_in_lines(op: Operation, near: Relations) -> Decompose | None:
-    """tract takes elements that are a stride apart one by one, and runs as a whole."""
-    source, windows = near.producer(op.operands[1]), windows_of(op)
-    if source is None or not (finds_maxima(source, windows) and are_small(source)):
-        return None
-    axes = moving_axes(windows)
-    return lambda emit, op: [desample_maxima(emit, op.inputs[0], source, axes)]
 
 
 def _joined(emit: Emitter, parts: Sequence[Tensor], level: _Level) -> Tensor:

@@ -13,9 +13,9 @@ from nnef_grad.emit.inline import Decompose
 from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Operand, Operation, Tensor, shape_of
 from nnef_grad.ops.shape import reshaped, transposed
+from nnef_grad.targets.own_operations import found_by, tract_core
 from nnef_grad.targets.registry import Relations
 from nnef_grad.targets.shape import fill
-from nnef_grad.targets.tract_core import found_by, tract_core
 
 
 @found_by("tract", "onnx", name="box")

@@ -5,10 +5,7 @@
     module = Module("model/", runtime="onnxruntime")
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
 
-module.py    the module: parameters, arguments
-programs.py  compiled graphs, and their derivatives as autograd sees them
-runtimes/    what runs a graph on tensors
-sources.py   the text of a model, to be read again for other shapes
+The code stands in runtimes/torch/.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from __future__ import annotations
 from nnef_grad.base.errors import UsageError
 
 try:
-    from nnef_grad.torch.module import Module
+    from nnef_grad.runtimes.torch.module import Module
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise

@@ -203,7 +203,7 @@ def _save_onnx(
     if not {*step.state} <= {*step.inputs}:
         raise UsageError("an ONNX file updates no variables: its state is in inputs")
     _refuse_missing(step)
-    from nnef_grad.interop.onnx_writing import write
+    from nnef_grad.targets.onnx.writing import write
 
     fed = {name: value for name, value in step.data.items() if name in step.inputs}
     write(

@@ -13,7 +13,8 @@ from support.dialect_models import Model, backward_in_tract, models, stored_valu
 from support.runtimes import Stored, compare, needs, run
 
 import nnef_grad
-from nnef_grad.frontends.tract.library import REFUSED, tract_library
+from nnef_grad.frontends.tract.library import REFUSED
+from nnef_grad.language.library import tract_library
 
 MODELS = models()
 _ids = [model.name for model in MODELS]

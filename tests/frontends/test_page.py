@@ -12,7 +12,8 @@ from support.dialect_models import models
 from nnef_grad.emit.loops import LONGEST, SHORT
 from nnef_grad.frontends.reading import EXPANSIONS
 from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
-from nnef_grad.frontends.tract.library import IDIOMS, REFUSED, idioms, tract_library
+from nnef_grad.frontends.tract.library import IDIOMS, REFUSED, idioms
+from nnef_grad.language.library import tract_library
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"
 HEAD = """# Dialects
@@ -95,7 +96,7 @@ def standard() -> Iterator[str]:
 
 def own() -> Iterator[str]:
     yield "## Operations of tract's registries\n"
-    yield "Bodies are in [`tract.nnef`](../nnef_grad/frontends/tract/tract.nnef).\n"
+    yield "Bodies are in [`tract.nnef`](../nnef_grad/language/tract.nnef).\n"
     yield "| operation | is read as |\n|---|---|"
     for name, fragment in tract_library().items():
         yield f"| `{name}({', '.join(p.name for p in fragment.parameters)})` | {_how(name)} |"

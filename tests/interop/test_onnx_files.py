@@ -620,7 +620,7 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("nnef_grad.interop.onnx_storage._write", full)
+    monkeypatch.setattr("nnef_grad.targets.onnx.storage._write", full)
     with pytest.raises(nnef_grad.UsageError, match=r"cannot write .*No space left"):
         interop.to_onnx(
             nnef_grad.loads(TEXT), tmp_path / "model.onnx", {"a/w": np.ones((1, 3))}

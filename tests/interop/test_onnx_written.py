@@ -115,7 +115,7 @@ def test_data_beside_the_file(
         "grad_y": random.standard_normal((5, 4)).astype(np.float32),
     }
     interop.to_onnx(backward, tmp_path / "one.onnx", DATA)
-    monkeypatch.setattr("nnef_grad.interop.onnx_storage.MOST_BYTES", 100)
+    monkeypatch.setattr("nnef_grad.targets.onnx.storage.MOST_BYTES", 100)
     interop.to_onnx(backward, tmp_path / "two.onnx", DATA)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"one.onnx", "two.onnx", "two.onnx.data"}
@@ -139,7 +139,7 @@ def test_data_beside_the_file(
 def test_data_outside_of_the_folder_are_refused(
     backward: nnef_grad.Backward, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nnef_grad.interop.onnx_storage.MOST_BYTES", 100)
+    monkeypatch.setattr("nnef_grad.targets.onnx.storage.MOST_BYTES", 100)
     interop.to_onnx(backward, tmp_path / "x.onnx", DATA)
     model = onnx.load(tmp_path / "x.onnx", load_external_data=False)
     for initializer in model.graph.initializer:

@@ -25,8 +25,8 @@ from torch.utils.checkpoint import checkpoint
 
 from nnef_grad import interop
 from nnef_grad.autodiff.split import FREE
+from nnef_grad.runtimes.torch.programs import Program
 from nnef_grad.torch import Module
-from nnef_grad.torch.programs import Program
 
 NEEDS = {
     "khronos": (),
@@ -675,7 +675,8 @@ def test_a_runtime_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_torch_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [n for n in sys.modules if n.startswith("nnef_grad.torch")]:
+    ours = ("nnef_grad.torch", "nnef_grad.runtimes.torch")
+    for name in [n for n in sys.modules if n.startswith(ours)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(nnef_grad.UsageError, match="needs torch: pip install"):

@@ -141,7 +141,7 @@ def test_whatever_reads_them_in_tract(
 ) -> None:
     """Large ones too, which would be read by parts elsewhere."""
     tract = pytest.importorskip("tract")
-    monkeypatch.setattr("nnef_grad.targets.weights.MOST_FOLDED", most)
+    monkeypatch.setattr("nnef_grad.targets.tract.weights.MOST_FOLDED", most)
     *shapes, statements = READERS[name]
     folder, out = tmp_path / "model", tmp_path / "bwd"
     folder.mkdir()

@@ -13,7 +13,7 @@ import nnef_grad
 from nnef_grad.graph.ir import Graph
 from nnef_grad.graph.printer import print_graph
 from nnef_grad.interpreter.random_values import random_values
-from nnef_grad.targets.dialect import in_dialect
+from nnef_grad.targets.tract.dialect import in_dialect
 
 VERSION = "version 1.0;\n"
 EXTENSION = f"{VERSION}extension tract_registry tract_core;\n"

@@ -8,9 +8,9 @@ import pytest
 
 import nnef_grad
 from nnef_grad.base.errors import UnsupportedError
-from nnef_grad.frontends.tract.library import tract_library
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.printer import print_graph
+from nnef_grad.language.library import tract_library
 from nnef_grad.targets import lower
 
 TEXT = """\

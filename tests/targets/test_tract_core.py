@@ -15,7 +15,8 @@ from support.runtimes.matrix import Example, retyped, verdicts
 
 import nnef_grad
 from nnef_grad.interpreter.random_values import random_values
-from nnef_grad.targets import Lowered, lower, weights
+from nnef_grad.targets import Lowered, lower
+from nnef_grad.targets.tract import weights
 
 LOOKUP = document(
     "i = external<integer>(shape = [2, 3]);\n"

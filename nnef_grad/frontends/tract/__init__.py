@@ -4,11 +4,13 @@ A document is evaluated, not checked: its values have types that its declaration
 say. What it computes from shapes and numbers is known when it is read, and what it computes
 from tensors becomes operations of the standard.
 
+language/tract.nnef declares tract's operations, with bodies where these are enough; what
+other formats have too is in frontends/expansions/.
+
 header.py      its extension lines: registries, symbols, assertions
 library.py     the operations that it may use, and those that are refused
 reading.py     a document to a graph
 evaluation.py  expressions and invocations to values
 operations/    a function for each operation that takes shapes or values
-tract.nnef     the declarations of tract's operations, with bodies where these are enough
 idioms.nnef    fragments of torch-to-nnef that are operations of the standard
 """

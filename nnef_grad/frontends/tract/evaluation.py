@@ -15,12 +15,12 @@ from nnef_grad.emit.evaluation import NoValueError, Scope
 from nnef_grad.emit.loops import LONGEST
 from nnef_grad.frontends.reading import EXPANSIONS, Reading
 from nnef_grad.frontends.step import Step
-from nnef_grad.frontends.tract.library import REFUSED, builtin, idiom_of, tract_library
+from nnef_grad.frontends.tract.library import REFUSED, builtin, idiom_of
 from nnef_grad.frontends.values import LARGEST, Array, as_array, is_known
 from nnef_grad.graph.extents import symbol
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language import syntax
-from nnef_grad.language.library import Joined, extended
+from nnef_grad.language.library import Joined, extended, tract_library
 from nnef_grad.storage.data import VariableData
 
 

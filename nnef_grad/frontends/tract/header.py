@@ -32,7 +32,7 @@ class Header(NamedTuple):
 
 def is_tract(text: str) -> bool:
     """Whether a document has an extension line of tract."""
-    return "tract_" in text and any(line[1] for line in _LINE.finditer(text))
+    return any(line[1] for line in _LINE.finditer(text))
 
 
 def read_header(source: Source) -> Header:

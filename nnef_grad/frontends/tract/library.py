@@ -5,17 +5,15 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from nnef_grad.language.library import FragmentFile, Joined, Library, extras, standard
+from nnef_grad.language.library import (
+    FragmentFile,
+    Joined,
+    Library,
+    extras,
+    standard,
+    tract_library,
+)
 from nnef_grad.language.syntax import Fragment
-
-# What a document names in its extension lines.
-REGISTRIES = ("tract_core", "tract_onnx", "tract_transformers")
-
-
-@lru_cache(maxsize=1)
-def tract_library() -> FragmentFile:
-    """The operations of tract's registries, from tract.nnef."""
-    return FragmentFile(Path(__file__).parent / "tract.nnef", REGISTRIES)
 
 
 @lru_cache(maxsize=1)

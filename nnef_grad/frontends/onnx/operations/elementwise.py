@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.frontends.onnx.reading import FORMULAS, Node, onnx_op
-from nnef_grad.frontends.tract.operations.inputs import DTYPES
 from nnef_grad.frontends.values import (
     broadcast_shapes,
     dtype_of,
@@ -180,10 +179,12 @@ def _cast(node: Node, x: Any, like: Any = None) -> Any:
     return node.converted(x, dtype)
 
 
-_NAMES = {1: "f32", 10: "f16", 11: "f64", 9: "bool", 2: "u8", 3: "i8", 4: "u16", 5: "i16",
-          6: "i32", 7: "i64", 12: "u32", 13: "u64"}  # fmt: skip
 # The data types of NNEF, by the numbers that ONNX has for types.
-DATA_TYPES = {**{number: DTYPES[name] for number, name in _NAMES.items()}, 16: "scalar"}
+DATA_TYPES = {
+    **dict.fromkeys((1, 10, 11, 16), "scalar"),
+    **dict.fromkeys((*range(2, 8), 12, 13), "integer"),
+    9: "logical",
+}
 
 
 @onnx_op("Dropout")

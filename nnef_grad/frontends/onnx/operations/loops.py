@@ -12,7 +12,7 @@ import numpy as np
 from onnx.numpy_helper import to_array
 
 from nnef_grad.emit.loops import LONGEST
-from nnef_grad.frontends.loops import loop
+from nnef_grad.frontends.expansions.loops import loop
 from nnef_grad.frontends.onnx.operations.control import known_number, stacked
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.values import dtype_of, is_known, shape_of

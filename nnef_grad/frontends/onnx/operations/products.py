@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from nnef_grad.frontends.expansions.einsum import contract
+from nnef_grad.frontends.expansions.products import matmul
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
-from nnef_grad.frontends.products import matmul
-from nnef_grad.frontends.tract.operations.products import contract
 from nnef_grad.frontends.values import shape_of
 
 onnx_op("MatMul")(matmul)

@@ -8,10 +8,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nnef_grad.frontends.expansions.products import linear
+from nnef_grad.frontends.expansions.recurrence import (
+    Cell,
+    Weights,
+    along,
+    part,
+    with_one_bias,
+)
 from nnef_grad.frontends.onnx.operations.elementwise import applied, settings_of
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
-from nnef_grad.frontends.products import linear
-from nnef_grad.frontends.recurrence import Cell, Weights, along, part, with_one_bias
 from nnef_grad.frontends.values import is_known, shape_of
 
 Function = Callable[[Any], Any]

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from math import prod
 from typing import Any
 
+from nnef_grad.frontends.expansions.reductions import local_response, product
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
-from nnef_grad.frontends.tract.operations.reductions import local_response, product
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.language.library import standard
 

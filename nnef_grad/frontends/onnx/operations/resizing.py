@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.frontends.expansions import resizing as expansion
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
-from nnef_grad.frontends.tract.operations import resizing as expansion
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.graph.ir import Shape
 from nnef_grad.ops.resizing import Axis, Resizing

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.frontends.expansions import selection as expansion
+from nnef_grad.frontends.expansions.reductions import running_sums
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
-from nnef_grad.frontends.tract.operations import selection as expansion
-from nnef_grad.frontends.tract.operations import shapes
-from nnef_grad.frontends.tract.operations.reductions import running_sums
 from nnef_grad.frontends.values import Array, dtype_of, is_known, shape_of
 
 
@@ -108,4 +107,4 @@ def _one_hot(node: Node, indices: Any, depth: Any, values: Any) -> Any:
     (extent,) = np.ravel(node.known(depth, "depth")).tolist()
     off, on = map(float, np.ravel(node.known(values, "values")).tolist())
     axis = node.get("axis", -1)
-    return shapes.one_hot(node, indices, axis, int(extent), off, on)
+    return expansion.one_hot(node, indices, axis, int(extent), off, on)

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from onnx.numpy_helper import to_array
 
+from nnef_grad.frontends.expansions import selection
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
-from nnef_grad.frontends.tract.operations import shapes
-from nnef_grad.frontends.tract.operations.selection import gather as gathered
 from nnef_grad.frontends.values import (
     LARGEST,
     as_extents,
@@ -149,7 +148,7 @@ def _tile(node: Node, x: Any, _: Any) -> Any:
 
 @onnx_op("Gather")
 def _gather(node: Node, x: Any, indices: Any) -> Any:
-    return gathered(node, x, indices, node.get("axis", 0), "")
+    return selection.gather(node, x, indices, node.get("axis", 0))
 
 
 @onnx_op("Slice")
@@ -207,7 +206,7 @@ def _open_slice(
         if (first, last, step) == (0, x.shape[axis], 1):
             continue
         if step == 1 and first == 0 and may_exceed(last, x.shape[axis]):
-            x = shapes.first_rows(node, x, axis, last)
+            x = selection.first_rows(node, x, axis, last)
         else:
             x = node.piece(x, axis, first, last, stride=step)
     return x
@@ -260,7 +259,7 @@ def _depth_to_space(node: Node, x: Any) -> Any:
 @onnx_op("Trilu")
 def _triangle(node: Node, x: Any, *_: Any) -> Any:
     (offset,) = node.items("k", 1, 0)
-    return shapes.triangle(node, x, offset, bool(node.get("upper", 1)))
+    return selection.triangle(node, x, offset, bool(node.get("upper", 1)))
 
 
 @onnx_op("ReverseSequence")

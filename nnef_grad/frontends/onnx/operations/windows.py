@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nnef_grad.frontends import windows
+from nnef_grad.frontends.expansions import windows
+from nnef_grad.frontends.expansions.windows import Axis
 from nnef_grad.frontends.onnx.operations.shapes import sides
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
-from nnef_grad.frontends.tract.operations import windows as expansion
 from nnef_grad.frontends.values import shape_of
-from nnef_grad.frontends.windows import Axis
 
 
 def _axes(node: Node, x: Any, size: Sequence[int]) -> list[Axis]:
@@ -97,7 +96,7 @@ def _pool(node: Node, x: Any) -> Any:
 def _sum_of_blocks(node: Node, x: Any, *_: Any) -> Any:
     image, block = node.items("image_shape", 1), node.items("block_shape", 2)
     ones = [1] * len(block)
-    return expansion.sum_of_blocks(
+    return windows.sum_of_blocks(
         node,
         *(x, image, block),
         padding=sides(node.get("pads", [0, 0] * len(block))),

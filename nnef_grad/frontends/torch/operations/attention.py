@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from nnef_grad.frontends.expansions import attention as expansion
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.random import dropout
-from nnef_grad.frontends.tract.operations import attention as expansion
 from nnef_grad.frontends.values import LARGEST, dtype_of, is_known, shape_of
 
 

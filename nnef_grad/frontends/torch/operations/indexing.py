@@ -13,6 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from nnef_grad.frontends.expansions.selection import (
+    gather_elements,
+    put_blocks,
+    scatter_elements,
+)
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.refused import OF_DATA
 from nnef_grad.frontends.torch.operations.shapes import (
@@ -24,11 +29,6 @@ from nnef_grad.frontends.torch.operations.shapes import (
     rows,
     section,
     select,
-)
-from nnef_grad.frontends.tract.operations.selection import (
-    gather_elements,
-    put_blocks,
-    scatter_elements,
 )
 from nnef_grad.frontends.values import (
     Array,

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.frontends.expansions.selection import largest
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.reductions import asked, axes_of, without
-from nnef_grad.frontends.tract.operations.selection import largest
 from nnef_grad.frontends.values import dtype_of, shape_of
 
 # There is a comparison for each pair of elements.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nnef_grad.frontends.products import linear, matmul
+from nnef_grad.frontends.expansions.einsum import contract
+from nnef_grad.frontends.expansions.products import linear, matmul
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.tract.operations.products import contract
 
 aten("linear")(linear)
 aten("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner.vector")(matmul)

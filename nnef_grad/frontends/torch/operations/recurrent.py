@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from nnef_grad.frontends.products import linear
-from nnef_grad.frontends.recurrence import Cell, Weights, along, part, with_one_bias
+from nnef_grad.frontends.expansions.products import linear
+from nnef_grad.frontends.expansions.recurrence import (
+    Cell,
+    Weights,
+    along,
+    part,
+    with_one_bias,
+)
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.random import dropout as drop
 

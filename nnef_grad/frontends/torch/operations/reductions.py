@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.frontends.expansions.reductions import product as product_along
+from nnef_grad.frontends.expansions.reductions import running_sums
+from nnef_grad.frontends.expansions.selection import largest
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.tract.operations.reductions import product as product_along
-from nnef_grad.frontends.tract.operations.reductions import running_sums
-from nnef_grad.frontends.tract.operations.selection import largest
 from nnef_grad.frontends.values import dtype_of, is_known, shape_of, simple
 
 # Between more rows than these PyTorch finds distances by a product of matrices.

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from nnef_grad.frontends.expansions import resizing as expansion
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.tract.operations import resizing as expansion
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.ops.resizing import METHODS, Axis, Resizing

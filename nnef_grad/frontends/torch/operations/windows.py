@@ -10,12 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from nnef_grad.frontends import windows
+from nnef_grad.frontends.expansions import windows
+from nnef_grad.frontends.expansions.resizing import along
+from nnef_grad.frontends.expansions.windows import Axis
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.tract.operations import windows as expansion
-from nnef_grad.frontends.tract.operations.resizing import along
 from nnef_grad.frontends.values import shape_of
-from nnef_grad.frontends.windows import Axis
 
 Pair = tuple[int, int]
 
@@ -98,7 +97,7 @@ def conv_of_steps(call: Call, x: Any, weight: Any, bias: Any, pad: int = 0) -> A
 @aten("im2col")
 def _blocks(call: Call, x: Any, block: Any, *settings: Any) -> Any:
     x, is_single = batched(call, x, 2)
-    y = expansion.blocks(call, x, spread(block, 2), **_sliding(settings))
+    y = windows.blocks(call, x, spread(block, 2), **_sliding(settings))
     return unbatched(call, y, is_single)
 
 
@@ -106,7 +105,7 @@ def _blocks(call: Call, x: Any, block: Any, *settings: Any) -> Any:
 def _sum_of_blocks(call: Call, x: Any, image: Any, block: Any, *settings: Any) -> Any:
     x, is_single = batched(call, x, 1)
     sizes = spread(image, 2), spread(block, 2)
-    y = expansion.sum_of_blocks(call, x, *sizes, **_sliding(settings))
+    y = windows.sum_of_blocks(call, x, *sizes, **_sliding(settings))
     return unbatched(call, y, is_single)
 
 

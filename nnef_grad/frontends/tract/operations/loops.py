@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from nnef_grad.frontends.loops import loop
+from nnef_grad.frontends.expansions.loops import loop
 from nnef_grad.frontends.step import Step, expansion
 from nnef_grad.frontends.tract.evaluation import document
 from nnef_grad.frontends.values import is_known, shape_of

@@ -1,29 +1,14 @@
-"""Changes of shape, parts, and ranges of numbers."""
+"""Changes of shape, and parts."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from nnef_grad.emit.arithmetic import MAX_ITEMS
+from nnef_grad.frontends.expansions import selection
 from nnef_grad.frontends.step import Step, expansion
-from nnef_grad.frontends.values import as_array, dtype_of, is_known, shape_of
+from nnef_grad.frontends.values import as_array, is_known, shape_of
 from nnef_grad.graph.extents import OpenExtentError, has_symbols, may_exceed
-
-
-@expansion("tract_core_range")
-def numbers(step: Step, start: Any, end: Any, increment: int) -> Any:
-    """Integers from one number to another, which is excluded."""
-    step.require(increment != 0, "the step must not be zero")
-    if has_symbols((start, end)):
-        is_counted = (start, increment) == (0, 1)
-        step.require(is_counted, "symbols are counted from 0, with a step of 1")
-        return step("cast", step.positions(end, 0, 1), dtype="integer")
-    count = len(range(start, end, increment))
-    step.require(count <= MAX_ITEMS, f"{count} numbers are more than {MAX_ITEMS}")
-    return np.arange(start, end, increment, dtype=np.int64)
 
 
 @expansion("tract_core_broadcast")
@@ -69,13 +54,8 @@ def slice_(
             step.warn(
                 f"{end[0]} is taken to be at most {shape[axis]}, where it ends a slice"
             )
-            return first_rows(step, x, axis, end[0])
+            return selection.first_rows(step, x, axis, end[0])
     return step("slice", x, axes=axes, begin=begin, end=end, stride=stride)
-
-
-def first_rows(step: Step, x: Any, axis: int, count: Any) -> Any:
-    """The first elements of a table, whose number may be open, by their indices."""
-    return step("gather", x, numbers(step, 0, count, 1), axis=axis)
 
 
 def _ends(step: Step, begin: Any, end: Any, extent: Any) -> tuple[Any, Any]:
@@ -122,40 +102,6 @@ def pad(
     return step("pad", x, padding=padding, border=border, value=value)
 
 
-@expansion("tract_core_trilu")
-def triangle(step: Step, x: Any, k: int, upper: bool) -> Any:
-    """A triangle of matrices, and zeros elsewhere, by selection: other elements may be
-    infinite.
-    """
-    shape = shape_of(x)
-    step.require(len(shape) >= 2, "the operand must have rank 2 at least")
-    rank, is_inside = len(shape), "ge" if upper else "le"
-    if has_symbols(shape[-2:]):
-        places = (rank - 2, rank - 1)
-        rows, columns = (step.positions(shape[a], a, rank) for a in places)
-    else:
-        indices = np.indices(shape[-2:])
-        rows, columns = indices.reshape(2, *(1,) * (rank - 2), *shape[-2:])
-    diagonal = step("sub", columns, rows, hint="diagonal")
-    mask = step(is_inside, diagonal, k, hint="mask")
-    zero = {"scalar": 0.0, "integer": 0, "logical": False}[dtype_of(x)]
-    return step("select", mask, x, zero)
-
-
-@expansion("tract_core_one_hot")
-def one_hot(
-    step: Step, indices: Any, axis: int, extent: int, off: float, on: float
-) -> Any:
-    """One number at each index along a new axis, and another elsewhere."""
-    rank = len(shape_of(indices)) + 1
-    along = step.axis(axis, rank)
-    wide = step("unsqueeze", indices, axes=[along])
-    number = step.reading.materialize(wide, "scalar", step.hint, step.span)
-    positions = step.positions(extent, along, rank)
-    values = {"extent": float(extent), "off": off, "on": on}
-    return step.expand("one_hot", number, positions, **values)
-
-
 @expansion("unsqueeze")
 def unsqueeze(step: Step, x: Any, axes: list[int]) -> Any:
     """New axes, one after the other from the first: one that is named twice is two."""
@@ -163,3 +109,16 @@ def unsqueeze(step: Step, x: Any, axes: list[int]) -> Any:
     for axis in sorted(axes):
         made = [*(place + (place >= axis) for place in made), axis]
     return step("unsqueeze", x, axes=sorted(made))
+
+
+@expansion("tract_core_argmax_reduce_last", "tract_core_argmin_reduce_last")
+def last_of_equals(step: Step, x: Any, axes: list[int]) -> Any:
+    """The first in reverse order, counted from the end."""
+    step.require(len(axes) == 1, "there must be one axis")
+    axis = step.axis(axes[0], len(shape_of(x)))
+    extent, far = shape_of(x)[axis], -(2**31) + 1
+    turned = step.piece(x, axis, extent - 1, far, stride=-1)
+    first = step.name.removeprefix("tract_core_").removesuffix("_last")
+    found = step(first, turned, axes=axes)
+    number = step("sub", float(extent - 1), found)
+    return step("cast", number, dtype="integer")

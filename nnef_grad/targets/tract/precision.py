@@ -30,9 +30,9 @@ from nnef_grad.graph.names import step_names, substitute
 from nnef_grad.graph.passes import prune
 from nnef_grad.ops.parts import section
 from nnef_grad.ops.shape import reshaped
+from nnef_grad.targets.own_operations import OPSET, tract_core
 from nnef_grad.targets.registry import Relations
-from nnef_grad.targets.tract_core import OPSET, tract_core
-from nnef_grad.targets.weights import MOST_FOLDED
+from nnef_grad.targets.tract.weights import MOST_FOLDED
 
 # What only copies elements takes them as they are stored.
 _COPYING = ("slice", "tract_core_gather")

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from nnef_grad.emit.loops import LONGEST
-from nnef_grad.frontends.loops import loop
-from nnef_grad.frontends.products import linear
+from nnef_grad.frontends.expansions.loops import loop
+from nnef_grad.frontends.expansions.products import linear
 from nnef_grad.frontends.step import Step
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.graph.extents import may_exceed

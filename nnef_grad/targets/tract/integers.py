@@ -20,34 +20,11 @@ from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, tensors
 from nnef_grad.graph.names import substitute
 from nnef_grad.language.types import is_generic
 from nnef_grad.ops.shape import with_extent
-from nnef_grad.ops.traits import COPYING, MOVING, STEPS
+from nnef_grad.ops.traits import COPYING, MOVING
 from nnef_grad.targets.conditions import not_one_axis
+from nnef_grad.targets.elementwise import is_cast_of
 from nnef_grad.targets.reduce import position_lowered
 from nnef_grad.targets.registry import Relations, replaced
-
-
-def _is_cast(op: Operation, source: str, target: str) -> bool:
-    """Whether a tensor is cast from a type to another."""
-    is_cast = op.name == "cast" and op.dtype == target
-    return is_cast and [x.dtype for x in op.inputs] == [source]
-
-
-def floor_casts(graph: Graph) -> Graph:
-    """The graph with scalars rounded down before they are cast to integers: the cast
-    does so, but real runtimes round to zero.
-    """
-    near = Relations(graph)
-
-    def is_open(op: Operation) -> bool:
-        is_cast = _is_cast(op, "scalar", "integer")
-        return is_cast and near.producers[op.inputs[0]].name not in STEPS
-
-    return replaced(graph, {"cast"}, _floored, is_open)
-
-
-def _floored(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    whole = emit("floor", op.operands[0], hint="whole")
-    return [emit("cast", whole, dtype="integer")]
 
 
 def move_casts_up(graph: Graph) -> Graph:
@@ -57,7 +34,7 @@ def move_casts_up(graph: Graph) -> Graph:
     near = Relations(graph)
 
     def is_open(op: Operation) -> bool:
-        is_cast = _is_cast(op, "integer", "scalar")
+        is_cast = is_cast_of(op, "integer", "scalar")
         return is_cast and near.producers[op.inputs[0]].name in _FORMS
 
     return replaced(graph, {"cast"}, _as_scalars, is_open)
@@ -126,7 +103,7 @@ def make_inputs_scalar(graph: Graph) -> Graph:
     """
     casts = {True: set[Tensor](), False: set[Tensor]()}
     for op in graph.operations:
-        casts[_is_cast(op, "integer", "scalar")].update(op.inputs)
+        casts[is_cast_of(op, "integer", "scalar")].update(op.inputs)
     only_cast = casts[True] - casts[False]
     chosen = {t: replace(t, dtype="scalar") for t in graph.inputs if t in only_cast}
     if not chosen:

@@ -15,10 +15,10 @@ from onnx.helper import np_dtype_to_tensor_dtype
 from nnef_grad.frontends.onnx.operations import elementwise
 from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.graph.loops import SCAN, loop_of
-from nnef_grad.interop.onnx_nodes import TYPES, Nodes, writer
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.parts import slice_positions
 from nnef_grad.ops.windows import AxisWindows, is_reverse, windows_of
+from nnef_grad.targets.onnx.nodes import TYPES, Nodes, writer
 
 
 def _dtype(value: Operand) -> str:

@@ -11,9 +11,8 @@ from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
 from nnef_grad.frontends.onnx.entry import require_onnx
 from nnef_grad.frontends.onnx.model import InFile
+from nnef_grad.frontends.values import Data
 from nnef_grad.graph.ir import Graph
-from nnef_grad.interop.khronos import Data
-from nnef_grad.model import declared_variables
 from nnef_grad.storage.files import PathLike, refuse_existing, writing
 from nnef_grad.targets import lower
 
@@ -79,9 +78,9 @@ def write(
         metadata: what tensors are to each other, by their names.
     """
     require_onnx()
-    from nnef_grad.interop import onnx_operators as _operators  # noqa: F401
-    from nnef_grad.interop.onnx_nodes import TYPES, Nodes
-    from nnef_grad.interop.onnx_storage import store
+    from nnef_grad.targets.onnx import operators as _operators  # noqa: F401
+    from nnef_grad.targets.onnx.nodes import TYPES, Nodes
+    from nnef_grad.targets.onnx.storage import store
 
     place = Path(path)
     with writing(path):
@@ -110,7 +109,7 @@ def _with_gradients(known: InFile, metadata: Mapping[str, Mapping[str, str]]) ->
 
 
 def _refuse_missing(graph: Graph, data: Data) -> None:
-    labels = (variable.label for variable in declared_variables(graph))
+    labels = graph.labels.values()
     missing = ", ".join(f"'{x}'" for x in labels if x.lower() not in data)
     if missing:
         message = f"there are no data for the variables with the labels {missing}"

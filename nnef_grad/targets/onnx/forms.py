@@ -15,8 +15,8 @@ from nnef_grad.emit.inline import Decompose
 from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.ops.traits import BROADCASTING, MOVING, PRODUCTS, UNARY
 from nnef_grad.targets.elementwise import divided_gelu
+from nnef_grad.targets.own_operations import found_by, tract_core
 from nnef_grad.targets.registry import Relations
-from nnef_grad.targets.tract_core import found_by, tract_core
 
 
 @found_by("onnx", name="gelu")

@@ -7,28 +7,27 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import nnef
 import numpy as np
-import numpy.typing as npt
 
 # An internal name, but it has been there since 2020.
 from nnef_tools.io.nnef.reader import _build_graph
 from nnef_tools.model import Graph as ToolsGraph
 
-from nnef_grad.base.errors import UsageError
+from nnef_grad.base.errors import UsageError, bounded_nesting
 from nnef_grad.base.public import public
-from nnef_grad.base.source import Source
+from nnef_grad.base.source import Source, Span
 from nnef_grad.emit.arguments import thaw
-from nnef_grad.frontends.values import DTYPES, LARGEST
+from nnef_grad.emit.builder import build_graph
+from nnef_grad.emit.quantization import read_quantization
+from nnef_grad.frontends.values import DTYPES, LARGEST, Array, Data
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.language.library import with_fragments
-from nnef_grad.language.parser import parse_fragments
-from nnef_grad.model import loads
+from nnef_grad.language.parser import parse_document, parse_fragments
 
-Array = npt.NDArray[Any]
-Data = Mapping[str, Array]
 # What tensors are called.
 Names = Mapping[Tensor, str]
 
@@ -62,10 +61,16 @@ def from_nnef(graph: nnef.Graph, *, fragments: str = "") -> Model:
     body = nnef.format_graph(
         graph.name, graph.inputs, graph.outputs, graph.operations, graph.tensors
     )
-    quant = "".join(_quantization_lines(graph.tensors.values()))
     extensions = _EXTENSIONS if fragments else ""
     text = f"version 1.0;\n{extensions}{fragments}\n{body}"
-    flat = loads(text, name=f"<{graph.name}>", quant=quant or None)
+    source = Source(f"<{graph.name}>", text)
+    with bounded_nesting(Span(source, 0, 0)):
+        document = parse_document(source)
+        flat = build_graph(document)
+    quant = "".join(_quantization_lines(graph.tensors.values()))
+    library = with_fragments(document.fragments)
+    entries = read_quantization(Source(f"{source.name}.quant", quant), flat, library)
+    flat = replace(flat, quantization=entries)
     data: dict[str, Any] = {
         str(op.attribs["label"]): graph.tensors[name].data
         for op in graph.operations

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.frontends.step import Step, expansion
+from nnef_grad.frontends.step import Step
 from nnef_grad.frontends.values import is_known, shape_of, simple
 
 
-@expansion("tract_core_product_reduce")
 def product(step: Step, x: Any, axes: list[int]) -> Any:
     """The product along axes, by halves: the derivative of a factor is the product of the
     others, even if one is zero.
@@ -56,20 +55,6 @@ def running_sums(
     return step("cast", step("round", made, hint="rounded"), dtype="integer")
 
 
-@expansion("tract_core_argmax_reduce_last", "tract_core_argmin_reduce_last")
-def last_of_equals(step: Step, x: Any, axes: list[int]) -> Any:
-    """The first in reverse order, counted from the end."""
-    step.require(len(axes) == 1, "there must be one axis")
-    axis = step.axis(axes[0], len(shape_of(x)))
-    extent, far = shape_of(x)[axis], -(2**31) + 1
-    turned = step.piece(x, axis, extent - 1, far, stride=-1)
-    first = step.name.removeprefix("tract_core_").removesuffix("_last")
-    found = step(first, turned, axes=axes)
-    number = step("sub", float(extent - 1), found)
-    return step("cast", number, dtype="integer")
-
-
-@expansion("tract_onnx_lrn")
 def local_response(
     step: Step, x: Any, alpha: float, beta: float, bias: float, size: int
 ) -> Any:

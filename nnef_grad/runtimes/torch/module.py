@@ -15,9 +15,9 @@ from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.interpreter.feeds import Data, collect_feeds
 from nnef_grad.model import declared_variables
 from nnef_grad.runtimes import find_runtime
+from nnef_grad.runtimes.torch.programs import Program
+from nnef_grad.runtimes.torch.sources import Given, Model, read
 from nnef_grad.storage.files import PathLike
-from nnef_grad.torch.programs import Program
-from nnef_grad.torch.sources import Given, Model, read
 
 # The types of tensors in torch, in single precision.
 DTYPES = {"scalar": torch.float32, "integer": torch.int64, "logical": torch.bool}

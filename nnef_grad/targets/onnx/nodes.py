@@ -13,13 +13,13 @@ from onnx import helper, numpy_helper
 from nnef_grad.base.errors import UnsupportedError, UsageError
 from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.frontends.step import entering
+from nnef_grad.frontends.values import Array, Data
 from nnef_grad.graph.extents import Dimension, Extent, has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor
 from nnef_grad.graph.loops import SCAN, Loop
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.printer import print_operation
 from nnef_grad.graph.symbols import number_needed_by, symbols
-from nnef_grad.interop.khronos import Array, Data
 from nnef_grad.ops.traits import FED
 
 # The version of ONNX's operators that is written, and what it calls types.

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.frontends.step import Step, expansion
+from nnef_grad.emit.arithmetic import MAX_ITEMS
+from nnef_grad.frontends.step import Step
 from nnef_grad.frontends.values import (
     as_array,
     dtype_of,
@@ -25,8 +26,7 @@ from nnef_grad.graph.extents import has_symbols
 MOST = 128
 
 
-@expansion("tract_core_gather")
-def gather(step: Step, x: Any, indices: Any, axis: int, datum_type: str) -> Any:
+def gather(step: Step, x: Any, indices: Any, axis: int, datum_type: str = "") -> Any:
     """Rows at indices; known ones may count from the end."""
     along = step.axis(axis, len(shape_of(x)))
     if is_known(indices):
@@ -51,7 +51,6 @@ def _warn_of_padding(step: Step, x: Any, axis: int) -> None:
         )
 
 
-@expansion("tract_core_gather_elements")
 def gather_elements(
     step: Step, x: Any, indices: Any, axis: int, *, from_end: bool = True
 ) -> Any:
@@ -80,7 +79,6 @@ def gather_elements(
     )
 
 
-@expansion("tract_core_scatter_elements")
 def scatter_elements(
     step: Step,
     x: Any,
@@ -127,7 +125,6 @@ def scatter_elements(
     )
 
 
-@expansion("tract_core_gather_nd")
 def gather_blocks(step: Step, x: Any, indices: Any, batch_dims: int) -> Any:
     """The blocks at positions in the first axes; a row of indices is a position."""
     shape, (*outer, depth) = shape_of(x), shape_of(indices)
@@ -144,7 +141,6 @@ def gather_blocks(step: Step, x: Any, indices: Any, batch_dims: int) -> Any:
     return step("gather", blocks, _integers(step, number), axis=0)
 
 
-@expansion("tract_core_scatter_nd")
 def scatter_blocks(
     step: Step, x: Any, indices: Any, updates: Any, reduction: str
 ) -> Any:
@@ -222,7 +218,6 @@ def _numbers(step: Step, extents: Sequence[Any], shape: Sequence[int]) -> Any:
     return step.constant(np.array(extents, dtype=object).reshape(shape), "scalar")
 
 
-@expansion("tract_core_topk")
 def largest(step: Step, x: Any, k: int, axis: int, is_largest: bool) -> Any:
     """The largest or smallest elements, one after the other, and their indices."""
     step.require(k <= MOST, f"k must be at most {MOST}")
@@ -264,3 +259,52 @@ def _integers(step: Step, x: Any) -> Any:
 def _moved_last(axis: int, rank: int) -> list[int]:
     """The axes of a rank, with one of them at the end."""
     return [*range(axis), *range(axis + 1, rank), axis]
+
+
+def numbers(step: Step, start: Any, end: Any, increment: int) -> Any:
+    """Integers from one number to another, which is excluded."""
+    step.require(increment != 0, "the step must not be zero")
+    if has_symbols((start, end)):
+        is_counted = (start, increment) == (0, 1)
+        step.require(is_counted, "symbols are counted from 0, with a step of 1")
+        return step("cast", step.positions(end, 0, 1), dtype="integer")
+    count = len(range(start, end, increment))
+    step.require(count <= MAX_ITEMS, f"{count} numbers are more than {MAX_ITEMS}")
+    return np.arange(start, end, increment, dtype=np.int64)
+
+
+def first_rows(step: Step, x: Any, axis: int, count: Any) -> Any:
+    """The first elements of a table, whose number may be open, by their indices."""
+    return step("gather", x, numbers(step, 0, count, 1), axis=axis)
+
+
+def triangle(step: Step, x: Any, k: int, upper: bool) -> Any:
+    """A triangle of matrices, and zeros elsewhere, by selection: other elements may be
+    infinite.
+    """
+    shape = shape_of(x)
+    step.require(len(shape) >= 2, "the operand must have rank 2 at least")
+    rank, is_inside = len(shape), "ge" if upper else "le"
+    if has_symbols(shape[-2:]):
+        places = (rank - 2, rank - 1)
+        rows, columns = (step.positions(shape[a], a, rank) for a in places)
+    else:
+        indices = np.indices(shape[-2:])
+        rows, columns = indices.reshape(2, *(1,) * (rank - 2), *shape[-2:])
+    diagonal = step("sub", columns, rows, hint="diagonal")
+    mask = step(is_inside, diagonal, k, hint="mask")
+    zero = {"scalar": 0.0, "integer": 0, "logical": False}[dtype_of(x)]
+    return step("select", mask, x, zero)
+
+
+def one_hot(
+    step: Step, indices: Any, axis: int, extent: int, off: float, on: float
+) -> Any:
+    """One number at each index along a new axis, and another elsewhere."""
+    rank = len(shape_of(indices)) + 1
+    along = step.axis(axis, rank)
+    wide = step("unsqueeze", indices, axes=[along])
+    number = step.reading.materialize(wide, "scalar", step.hint, step.span)
+    positions = step.positions(extent, along, rank)
+    values = {"extent": float(extent), "off": off, "on": on}
+    return step.expand("one_hot", number, positions, **values)

@@ -1,10 +1,5 @@
-"""Operations of tract's own registry, in place of standard ones that it lacks, or that it
-takes longer for.
-
-    rows = gather(table, indices);   ->   rows = tract_core_gather(table, indices, axis = 0);
-
-What is emitted here is read again by the reader of tract's dialect, as what was there
-before, or as something that computes the same.
+"""Operations of a registry beside the standard, tract's, of which ONNX has some as well: what
+they are, where they stand for others, and what they are where the registry is not.
 """
 
 from __future__ import annotations
@@ -14,17 +9,17 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, TypeVar
 
-from nnef_grad.emit.arguments import bind, dtype_of
+from nnef_grad.emit.arguments import bind
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.inline import Decompose, inline
-from nnef_grad.frontends.tract.library import tract_library
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.loops import REGISTRY
+from nnef_grad.language.library import tract_library
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import SHAPES
 from nnef_grad.ops.repeat import gather_shape, one_hot
-from nnef_grad.targets.conditions import Condition, always, set_to
+from nnef_grad.targets.conditions import always, set_to
 from nnef_grad.targets.patterns import is_instance
 from nnef_grad.targets.registry import Relations, lowering
 from nnef_grad.targets.shape import fill
@@ -142,25 +137,6 @@ def put_own(runtime: str, graph: Graph) -> Graph:
     return inline(graph, find, OPSET)
 
 
-_TYPES = {"scalar": "f32", "integer": "i64", "logical": "bool"}
-
-
-@own("cast")
-def own_cast(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """By the name that the type has there. Integers stay what they are."""
-    (x,) = op.operands
-    if dtype_of(x) == op.dtype or op.dtype is None:
-        return [x]
-    return [tract_core(emit, "cast", x, dtype=op.dtype, to=_TYPES[op.dtype])]
-
-
-@own("gather", applies=Condition(lambda op: isinstance(op.operands[1], Tensor)))
-def own_gather(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """Rows are copied; the standard form for tract is a product with ones and zeros."""
-    axis, dtype = op.attributes["axis"], op.outputs[0].dtype
-    return [tract_core(emit, "gather", *op.operands, dtype=dtype, axis=axis)]
-
-
 # ---- Rows that are added ----
 
 
@@ -217,36 +193,6 @@ def _in_range(
     place = emit("clamp", index, 0.0, extent - 1.0, hint="place")
     inside = emit("eq", place, index, hint="in_range")
     return place, emit("select", inside, rows, 0.0, hint="rows")
-
-
-@Condition
-def _is_broadcast_number(op: Operation) -> bool:
-    return op.outputs[0].rank > 0 and float in map(type, op.operands)
-
-
-@own("select", "lt", "gt", "eq", applies=_is_broadcast_number)
-def with_tensors(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """A tensor for each number: tract makes it once, and goes through tensors of the same
-    shape four times as fast.
-    """
-    shape = op.outputs[0].shape
-    operands = [
-        tract_core(emit, "broadcast", x, shape=shape, hint="filled")
-        if type(x) is float
-        else x
-        for x in op.operands
-    ]
-    return emit.emit_again(op, operands)
-
-
-_CUBED = Condition(lambda op: op.operands[1] == 3.0)
-
-
-@own("pow", applies=_CUBED)
-def cubed(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """By products: tract takes a logarithm for other powers than the second."""
-    x = op.operands[0]
-    return [emit("mul", emit("mul", x, x, hint="squared"), x)]
 
 
 # ---- What they are where the registry is not ----

@@ -5,7 +5,10 @@ that say extents and padding in other ways.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from nnef_grad.frontends.step import Step
 from nnef_grad.frontends.values import shape_of
@@ -109,3 +112,46 @@ def averages(
     pairs = zip(wide, inner, axes, strict=True)
     inner = [i._replace(after=w.after - a.after) for w, i, a in pairs]
     return pool(step, "avg_pool", whole, inner, border="ignore")
+
+
+# ---- Blocks of images ----
+
+
+def blocks(step: Step, x: Any, block: Sequence[int], **sliding: Any) -> Any:
+    """The elements of each block of an image, [batch, channels * elements, blocks]: each
+    element has a filter of its own, with a one at its place.
+    """
+    batch, channels, *image = shape_of(x)
+    images = step.reshaped(x, [batch * channels, 1, *image], "images")
+    made = step("conv", images, _ones(block), 0.0, hint="elements", **sliding)
+    counts = shape_of(made)[2:]
+    return step.reshaped(made, [batch, channels * prod(block), prod(counts)])
+
+
+def sum_of_blocks(
+    step: Step, x: Any, image: Sequence[int], block: Sequence[int], **sliding: Any
+) -> Any:
+    """Sums of blocks at their places in an image: what `blocks` does, transposed."""
+    columns = zip(image, block, *(sliding[name] for name in _SLIDING), strict=True)
+    counts = [
+        (n + sum(pad) - dilation * (size - 1) - 1) // stride + 1
+        for n, size, pad, stride, dilation in columns
+    ]
+    size, batch = prod(block), shape_of(x)[0]
+    channels = shape_of(x)[1] // size
+    made = step(
+        "deconv",
+        step.reshaped(x, [batch * channels, size, *counts], "columns"),
+        *(_ones(block), 0.0),
+        hint="sums",
+        output_shape=[batch * channels, 1, *image],
+        **sliding,
+    )
+    return step.reshaped(made, [batch, channels, *image])
+
+
+_SLIDING = ("padding", "stride", "dilation")
+
+
+def _ones(block: Sequence[int]) -> Any:
+    return np.eye(prod(block)).reshape(-1, 1, *block)

@@ -7,29 +7,8 @@ from math import prod
 from string import ascii_letters
 from typing import Any, NamedTuple
 
-from nnef_grad.frontends.step import Step, expansion
+from nnef_grad.frontends.step import Step
 from nnef_grad.frontends.values import shape_of
-
-
-@expansion("linear")
-def linear(step: Step, x: Any, weight: Any, bias: Any) -> Any:
-    """A linear layer, for operands of more than two axes on one matrix of rows."""
-    shape = shape_of(x)
-    if len(shape) <= 2 or len(shape_of(weight)) < 2:
-        return step("linear", x, weight, bias)
-    *batch, out, inner = shape_of(weight)
-    bias_shape = shape_of(bias)
-    is_row = not bias_shape or bias_shape == (*(1,) * (len(shape) - 1), out)
-    is_one = {*batch} <= {1} and is_row and len(shape) == len(batch) + 2
-    if not is_one:
-        made = step("matmul", x, weight, transposeB=True)
-        return step("add", made, bias)
-    rows = step.reshaped(x, [prod(shape[:-1]), inner], "rows")
-    matrix = step("squeeze", weight, hint="matrix", axes=list(range(len(batch))))
-    row = step.reshaped(bias, [1, out], "bias") if bias_shape else bias
-    flat = step("linear", rows, matrix, row, hint="flat")
-    return step.reshaped(flat, [*shape[:-1], out])
-
 
 # ---- Einsum ----
 
@@ -44,14 +23,6 @@ class _Term(NamedTuple):
     def extents(self) -> dict[str, int]:
         """The extents of axes, by letter."""
         return dict(zip(self.letters, shape_of(self.tensor), strict=True))
-
-
-@expansion("tract_core_einsum")
-def einsum(
-    step: Step, operands: Sequence[Any], expr: str, acc: str, output: str
-) -> Any:
-    """Multiplies the operands from left to right, as batches of matrices."""
-    return contract(step, operands, expr)
 
 
 def contract(step: Step, operands: Sequence[Any], expr: str) -> Any:

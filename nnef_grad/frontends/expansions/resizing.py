@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from nnef_grad.frontends.step import Step, expansion
+from nnef_grad.frontends.step import Step
 from nnef_grad.frontends.values import Array, shape_of
 from nnef_grad.ops import resizing
 from nnef_grad.ops.resizing import Axis, Resizing
-
-
-@expansion("tract_core_resize")
-def resize(
-    step: Step,
-    x: Any,
-    scales: list[float],
-    sizes: list[int],
-    places: str,
-    mode: str,
-    rounding: str,
-) -> Any:
-    """Standard upsampling or downsampling if possible, otherwise a product with a known
-    matrix for each axis.
-    """
-    how = Resizing(places, mode, rounding)
-    _check(step, how)
-    axes = axes_of(step, shape_of(x), scales, sizes)
-    if places == "align_corners":
-        is_exact = all(axis.made == axis.given * axis.scale for axis in axes)
-        step.require(is_exact, "corners are aligned by extents, or by exact scales")
-    return resized(step, x, axes, how)
 
 
 def resized(step: Step, x: Any, axes: list[Axis], how: Resizing) -> Any:
@@ -50,22 +28,6 @@ def resized(step: Step, x: Any, axes: list[Axis], how: Resizing) -> Any:
     for place, matrix in matrices.items():
         x = along(step, x, matrix, place)
     return x
-
-
-@expansion("tract_onnx_resize")
-def onnx_resize(
-    step: Step, x: Any, scales: list[float], roi: list[float], *settings: Any
-) -> Any:
-    """The older name, without extents."""
-    step.require(not roi, "the coordinates must not be cropped")
-    return resize(step, x, scales, [], *settings)
-
-
-def _check(step: Step, how: Resizing) -> None:
-    lists: list[Collection[str]] = [resizing.PLACES, resizing.MODES, resizing.ROUNDED]
-    for value, known in zip(how[:3], lists, strict=True):
-        names = ", ".join(known)
-        step.require(value in known, f"there is no '{value}': it is one of {names}")
 
 
 def axes_of(
@@ -112,7 +74,6 @@ _MODES = {
 _BORDERS = ("zeros", "border", "reflection")
 
 
-@expansion("tract_core_grid_sample", "tract_onnx_grid_sample")
 def grid_sample(
     step: Step, x: Any, grid: Any, mode: str, border: str, is_aligned: bool
 ) -> Any:

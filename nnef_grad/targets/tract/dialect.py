@@ -6,11 +6,13 @@ standard otherwise; docs/dialects.md lists them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate_body
 from nnef_grad.emit.inline import Decompose, put_bodies
 from nnef_grad.graph.ir import Graph, Operation, Result, Tensor
+from nnef_grad.graph.names import NameSupply, with_names
 from nnef_grad.graph.passes import without_needless
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.targets import conditions as when
@@ -52,3 +54,20 @@ _SPELLINGS: dict[str, tuple[Callable[..., Sequence[Result]], Condition]] = {
     "max_pool_with_index": (instantiate_body, _OVER_ZEROS),
     "max_pool": (max_pool_lowered, _OVER_ZEROS),
 }
+
+
+# tract reads names that begin with these as literals.
+_MISREAD = ("inf", "true", "false")
+
+
+def rename_misread(graph: Graph) -> Graph:
+    """The graph with other names for tensors whose names are misread."""
+    misread = [name for name in graph.tensors if name.startswith(_MISREAD)]
+    if not misread:
+        return graph
+    supply = NameSupply(graph.tensors)
+    names = {name: supply.fresh(f"_{name}") for name in misread}
+    interface = dict.fromkeys((*graph.input_names, *graph.output_names))
+    told = [name for name in interface if name in names]
+    notes = (f"  {names[name]}: what '{name}' is called here" for name in told)
+    return replace(with_names(graph, names), notes=(*graph.notes, *notes))

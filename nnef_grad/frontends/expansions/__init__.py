@@ -1,0 +1,13 @@
+"""What operations of several formats become: functions of a step (step.py) and its operands,
+which emit operations of the standard.
+
+attention.py   scores, masks, heads that are shared
+einsum.py      products that sum over letters
+loops.py       loops whose body is what a function emits
+products.py    products of matrices, linear layers
+recurrence.py  recurrent layers
+reductions.py  products along axes, running sums
+resizing.py    resizing, and samples at the points of a grid
+selection.py   elements at indices, the largest ones, triangles
+windows.py     convolutions and pools, from windows along each axis; blocks of images
+"""
