@@ -38,6 +38,7 @@ from nnef_grad.graph.stops import says_stop, stop_definition
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library, standard
 from nnef_grad.language.operators import OPERATIONS
+from nnef_grad.language.typecheck import identifiers
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.tensors import number
@@ -110,8 +111,7 @@ class Reading(Evaluator):
         self._count(place)
         is_own = fragment is self.fragments.get(fragment.name)
         is_loose = is_own and fragment.body is not None
-        about = fragment, values, places, place, self.numbers_of
-        fitted = fit(*about, is_loose=is_loose)
+        fitted = fit(fragment, values, places, self.numbers_of, is_loose=is_loose)
         return self._invoke(fragment, fitted, node.dtype, hint, place)
 
     def _declaration(self, node: syntax.Invocation) -> syntax.Fragment:
@@ -154,11 +154,9 @@ class Reading(Evaluator):
         place: Span,
     ) -> Any:
         """The results of a fragment, which is replaced by its body."""
-        results = self.results_of(
-            fragment, values, self.naming_of(fragment, hint), place
-        )
-        found = tuple(results.values())
-        return found[0] if len(found) == 1 else found
+        naming = self.naming_of(fragment, hint)
+        results = tuple(self.results_of(fragment, values, naming, place).values())
+        return results[0] if len(results) == 1 else results
 
     @staticmethod
     def naming_of(fragment: syntax.Fragment, hint: str) -> Callable[[str], str]:
@@ -245,38 +243,38 @@ class Reading(Evaluator):
                 item
                 for p in fragment.generic_parameters
                 if p.name in values and p in fragment.operands
-                for item in _tensors_of(p.type, values[p.name])
+                for item in (
+                    items_of(values[p.name])
+                    if isinstance(p.type, ArrayType)
+                    else [values[p.name]]
+                )
             )
         is_computed = operands and all(map(is_known, operands))
-        is_open_shape = _has_open_attributes(fragment, values)
-        if is_computed and not is_open_shape and fragment.name in standard():
+        # Attributes may have symbols that no operand has, as the shape of the result.
+        settings = (values[p.name] for p in fragment.attributes if p.name in values)
+        is_closed = not any(has_symbols(freeze(value)) for value in settings)
+        if is_computed and is_closed and fragment.name in standard():
             with located(place):
                 results = fold(fragment, values, generic)
             return results[0] if len(results) == 1 else results
         given = dict(values)
         for p in fragment.operands:
             if p.name in given:
+                word = f"{hint}_{p.name}"
                 given[p.name] = self._operand(
-                    p.type, given[p.name], generic, f"{hint}_{p.name}", place
+                    p.type, given[p.name], generic, word, place
                 )
         call = bind(fragment, given, None if fragment.deduces_dtype else generic)
-        results = self.emitter.emit_op(
-            call,
-            hints=(hint,)
-            if len(fragment.results) == 1
-            else tuple(f"{hint}_{r.name}" for r in fragment.results),
-            span=place,
-        )
-        parts = [list(r) if isinstance(r, tuple) else r for r in results]
+        names = tuple(f"{hint}_{r.name}" for r in fragment.results)
+        hints = (hint,) if len(names) == 1 else names
+        results = self.emitter.emit_op(call, hints=hints, span=place)
+        parts: list[Any] = [list(r) if isinstance(r, tuple) else r for r in results]
         if fragment.name in WHOLE and all(map(_is_whole, operands)):
-            return self._whole(fragment.name, parts[0], hint, place)
+            # Of integers, which NNEF computes in scalars.
+            if fragment.name == "div":
+                return self.library("truncate", parts, {}, hint, place)
+            return self.cast(parts[0], "integer", hint, place)
         return parts[0] if len(parts) == 1 else tuple(parts)
-
-    def _whole(self, name: str, result: Any, hint: str, place: Span) -> Any:
-        """The result of an operation on integers, which NNEF computes in scalars."""
-        if name == "div":
-            return self.library("truncate", [result], {}, hint, place)
-        return self.cast(result, "integer", hint, place)
 
     def _operand(
         self, type_: Any, value: Any, generic: str | None, hint: str, place: Span
@@ -306,27 +304,25 @@ class Reading(Evaluator):
     def _numbers(self, extents: Any) -> Any:
         """Extents with symbols as scalars."""
         emit = self.emitter
-        found = [number(emit, extent) for extent in extents.flat]
+        numbers = [number(emit, extent) for extent in extents.flat]
         if not extents.ndim:
-            return found[0]
-        items = [emit("unsqueeze", item, axes=[0], hint="item") for item in found]
+            return numbers[0]
+        items = [emit("unsqueeze", item, axes=[0], hint="item") for item in numbers]
         row = emit("concat", items, axis=0, hint="numbers")
         return reshaped(emit, row, extents.shape)
 
     def cast(self, x: Tensor, dtype: str, hint: str, span: Span) -> Any:
         """A tensor as one of another data type. Whole numbers stay what they are."""
-        made = (x.dtype, dtype)
         if x.dtype == dtype:
             return x
-        if made == ("logical", "scalar"):
-            return self.standard("select", [x, 1.0, 0.0], {}, None, hint, span)
         if dtype == "logical":
             number = self.cast(x, "scalar", hint, span)
             return self.standard("ne", [number, 0.0], {}, None, hint, span)
-        if made == ("logical", "integer"):
+        if (x.dtype, dtype) == ("logical", "scalar"):
+            return self.standard("select", [x, 1.0, 0.0], {}, None, hint, span)
+        if x.dtype == "logical":
             x = self.cast(x, "scalar", hint, span)
-        fragment = standard()["cast"]
-        call = bind(fragment, {"input": x}, dtype)
+        call = bind(standard()["cast"], {"input": x}, dtype)
         (result,) = self.emitter.emit_op(call, hints=(hint,), span=span)
         return result
 
@@ -386,16 +382,6 @@ def _with_axes(
     return {**values, "axes": made}
 
 
-def _tensors_of(type_: Any, value: Any) -> Sequence[Any]:
-    return items_of(value) if isinstance(type_, ArrayType) else [value]
-
-
-def _has_open_attributes(fragment: syntax.Fragment, values: Mapping[str, Any]) -> bool:
-    """Whether the shape of the result has symbols that no operand has."""
-    given = (values[p.name] for p in fragment.attributes if p.name in values)
-    return any(has_symbols(freeze(value)) for value in given)
-
-
 def _is_whole(value: Any) -> bool:
     return not isinstance(value, list) and dtype_of(value) == "integer"
 
@@ -405,16 +391,8 @@ def _check_results(fragment: syntax.Fragment, place: Span) -> None:
     if fragment.body is None:
         message = f"'{fragment.name}' has no body, and no rule gives its shape"
         raise InvalidGraphError(message, place)
-    assigned = {
-        name for statement in fragment.body for name in _names(statement.target)
-    }
+    assigned = {i.name for s in fragment.body for i in identifiers(s.target)}
     for result in fragment.results:
         if result.name not in assigned:
             message = f"result '{result.name}' is not assigned"
             raise InvalidGraphError(message, result.span)
-
-
-def _names(target: syntax.Target) -> list[str]:
-    if isinstance(target, syntax.Identifier):
-        return [target.name]
-    return [name for item in target.items for name in _names(item)]  # type: ignore[arg-type]

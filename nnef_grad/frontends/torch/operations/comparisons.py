@@ -50,8 +50,7 @@ def logic(call: Call, x: Any, y: Any) -> Any:
 
 
 @aten("logical_not")
-def negation(call: Call, x: Any) -> Any:
-    """Whether it is false, or zero."""
+def _negation(call: Call, x: Any) -> Any:
     return call("not", call.typed(x, "logical"))
 
 
@@ -66,8 +65,8 @@ def numbers_only(
     _refuse_infinite(call)
     if dtype_of(x) != "scalar":
         return x
-    given = zip((nan, above, below), (0.0, np.inf, -np.inf), strict=True)
-    values = [default if value is None else value for value, default in given]
+    pairs = zip((nan, above, below), (0.0, np.inf, -np.inf), strict=True)
+    values = [default if value is None else value for value, default in pairs]
     return call.expand("numbers_only", x, *call.scalars(*values))
 
 
@@ -75,16 +74,11 @@ def _refuse_infinite(call: Call) -> None:
     """Refuses to look for what is no number where infinity was written: the largest number
     stands for it, and the softmax of a row of these is one.
     """
-    has_infinity = any(map(_has_infinity, call.reading.constants))
-    has_infinity = has_infinity or call.has_infinity([call.node])
-    if has_infinity:
+    constants = (x for x in call.reading.constants if type(x) is torch.Tensor)
+    floats = (x for x in constants if x.is_floating_point())
+    if call.has_infinity([call.node]) or any(bool(x.isinf().any()) for x in floats):
         advice = "use torch.where for completely masked rows"
         call.refuse(f"infinity is the largest number here: {advice}")
-
-
-def _has_infinity(constant: Any) -> bool:
-    is_scalar = type(constant) is torch.Tensor and constant.is_floating_point()
-    return is_scalar and bool(torch.isinf(constant).any())
 
 
 @aten("isnan")
@@ -118,12 +112,9 @@ def branches(
     """Both branches, and a choice of each result; no gradient reaches the other branch."""
     if is_known(condition):
         return call.reading.run(then if condition else otherwise, operands)
-    pairs = zip(
-        *(call.reading.run(branch, operands) for branch in (then, otherwise)),
-        strict=True,
-    )
+    results = (call.reading.run(branch, operands) for branch in (then, otherwise))
     is_true = call.typed(condition, "logical")
-    return [call("select", is_true, *pair) for pair in pairs]
+    return [call("select", is_true, *pair) for pair in zip(*results, strict=True)]
 
 
 @aten("bucketize")

@@ -72,10 +72,8 @@ def numbers(call: Call, *values: Any) -> list[Any]:
 def _require_exact(call: Call, values: Any) -> None:
     known = [x for x in values if is_known(x) and not is_open(x)]
     most = max((np.max(np.abs(x), initial=0) for x in known), default=0)
-    call.require(
-        most < _EXACT,
-        f"integers are computed in single precision, which has no {most} exactly",
-    )
+    message = f"integers are computed in single precision, which has no {most} exactly"
+    call.require(most < _EXACT, message)
 
 
 @aten(*_SAME, *_RENAMED)
@@ -198,7 +196,6 @@ def prelu(call: Call, x: Any, slope: Any) -> Any:
 @aten("rrelu")
 def rrelu(call: Call, x: Any, low: Any, high: Any, training: bool) -> Any:
     """x, or the mean slope times x: in evaluation."""
-    call.require(
-        not training, "in training it draws slopes: put it into evaluation mode"
-    )
+    message = "in training it draws slopes: put it into evaluation mode"
+    call.require(not training, message)
     return call.expand("sloped", x, (low + high) / 2)

@@ -19,12 +19,12 @@ _SCALED = "scale_grad_by_freq = True is not supported: scale the gradients yours
 def embedding(call: Call, weight: Any, numbers: Any, padding: int = -1, *_: Any) -> Any:
     """The rows at indices; no gradient reaches the one for padding."""
     call.require(not call.given["scale_grad_by_freq"], _SCALED)
-    found = rows(call, weight, numbers, 0)
+    vectors = rows(call, weight, numbers, 0)
     if padding < 0:
-        return found
+        return vectors
     is_padding = call("eq", numbers, padding, hint="padding")
     column = call("unsqueeze", is_padding, axes=[len(shape_of(numbers))])
-    return call("select", column, call.stopped(found), found)
+    return call("select", column, call.stopped(vectors), vectors)
 
 
 # ---- Bags of rows ----
@@ -65,16 +65,13 @@ def _of_bags(call: Call, found: Any, numbers: Any, offsets: Any) -> Any:
     if len(lengths) == 1 and lengths != {0}:
         bags = call.reshaped(found, [count, *lengths, width], "bags")
         return _reduced(call, bags, mode)
-    parts = [_bag(call, found, *bounds, mode, width) for bounds in pairwise(ends)]
+    parts = []
+    for begin, end in pairwise(ends):
+        # A bag without rows is zero.
+        part = section(call, found, 0, begin, end)
+        bag = call("unsqueeze", part, hint="bag", axes=[0]) if begin < end else None
+        parts.append(np.zeros((1, width)) if bag is None else _reduced(call, bag, mode))
     return call("concat", parts, axis=0)
-
-
-def _bag(call: Call, found: Any, begin: int, end: int, mode: int, width: int) -> Any:
-    """The rows of one bag, reduced; one without rows is zero."""
-    if begin == end:
-        return np.zeros((1, width))
-    part = section(call, found, 0, begin, end)
-    return _reduced(call, call("unsqueeze", part, hint="bag", axes=[0]), mode)
 
 
 _SUM, _MEAN, _MAX = range(3)

@@ -46,14 +46,9 @@ _ORDER = "one place is written several times, in no order: use indices that diff
 
 
 class Selection(NamedTuple):
-    """Places of a tensor.
-
-    Attributes:
-        axes: those that are indexed.
-        indices: for each of them, broadcast against each other.
-        shape: the shape of all indices.
-        place: the axis of the result where it is.
-        ranges: those of the axes of which all rows are taken in their order.
+    """Places of a tensor: the axes that are indexed; the indices for each, which are broadcast
+    to one shape; the axis of the result where this is; and those of the axes of which all
+    rows are taken in their order.
     """
 
     axes: list[int]
@@ -79,13 +74,11 @@ def _selection(call: Call, x: Any, indices: Sequence[Any]) -> Selection:
         else:
             given.append((index, node))
     axes = [axis for axis, (index, _) in enumerate(given) if index is not None]
-    found = [given[axis][0] for axis in axes]
+    own = [given[axis][0] for axis in axes]
     is_together = axes == [*range(axes[0], axes[0] + len(axes))]
-    place = axes[0] if is_together else 0
     ranges = [axis for axis in axes if _is_range(*given[axis], shape_of(x)[axis])]
-    return Selection(
-        axes, found, broadcast_shapes(*map(shape_of, found)), place, ranges
-    )
+    shape = broadcast_shapes(*map(shape_of, own))
+    return Selection(axes, own, shape, axes[0] if is_together else 0, ranges)
 
 
 def _is_range(numbers: Any, node: Any, extent: Any) -> bool:
@@ -139,33 +132,27 @@ def _sliced(call: Call, x: Any, chosen: Selection) -> tuple[Any, Selection]:
     """One known place along an axis is a slice, where there are indices for others."""
     for i in reversed(range(len(chosen.axes))):
         axis, index = chosen.axes[i], chosen.indices[i]
-        indices = [*chosen.indices[:i], *chosen.indices[i + 1 :]]
-        is_one = is_known(index) and np.size(index) == 1
-        if (
-            is_one
-            and indices
-            and broadcast_shapes(*map(shape_of, indices)) == chosen.shape
-        ):
+        others = [*chosen.indices[:i], *chosen.indices[i + 1 :]]
+        if not (others and is_known(index) and np.size(index) == 1):
+            continue
+        if broadcast_shapes(*map(shape_of, others)) == chosen.shape:
             x = select(call, x, axis, int(np.ravel(index)[0]))
             axes, ranges = (
                 [a - (a > axis) for a in several if a != axis]
                 for several in (chosen.axes, chosen.ranges)
             )
-            chosen = chosen._replace(axes=axes, indices=indices, ranges=ranges)
+            chosen = chosen._replace(axes=axes, indices=others, ranges=ranges)
     return x, chosen
 
 
 def _is_of_each_row(x: Any, chosen: Selection) -> bool:
     """Whether there is one element for each row, as in x[arange(n), index]."""
     first, *others = chosen.axes
-    is_pair = others == [first + 1] and first in chosen.ranges
-    if (
-        not is_pair
-        or is_known(chosen.indices[1])
-        or has_symbols(shape_of(x)[first + 1])
-    ):
+    if others != [first + 1] or first not in chosen.ranges:
         return False
-    return shape_of(chosen.indices[1]) == chosen.shape == shape_of(x)[first : first + 1]
+    index, (count, extent) = chosen.indices[1], shape_of(x)[first : first + 2]
+    is_column = shape_of(index) == chosen.shape == (count,)
+    return is_column and not is_known(index) and not has_symbols(extent)
 
 
 def _of_each_row(call: Call, x: Any, chosen: Selection) -> Any:
@@ -326,27 +313,8 @@ def _index_select(call: Call, x: Any, axis: int, numbers: Any) -> Any:
 def _gather(call: Call, x: Any, axis: int, numbers: Any, _sparse: bool = False) -> Any:
     if not shape_of(x):
         return call.broadcast(x, call.result_shape)
-    given = _row(call, numbers)
-    made = gather_elements(call, x, given, axis, from_end=False)
+    made = gather_elements(call, x, _row(call, numbers), axis, from_end=False)
     return call.reshaped(made, call.result_shape)
-
-
-@aten("take_along_dim")
-def take_along(call: Call, x: Any, numbers: Any, axis: int | None = None) -> Any:
-    """As `_gather`, of rows that are broadcast; of all elements if there is no axis."""
-    if axis is None:
-        x, numbers, axis = flat(call, x), flat(call, numbers), 0
-    along = call.axis(axis, len(shape_of(x)))
-
-    sides = [
-        broadcast_shapes(*(shape_of(part)[axes] for part in (x, numbers)))
-        for axes in (slice(along), slice(along + 1, None))
-    ]
-    x, numbers = (
-        call.broadcast(part, (*sides[0], shape_of(part)[along], *sides[1]))
-        for part in (x, numbers)
-    )
-    return gather_elements(call, x, numbers, along)
 
 
 @aten("scatter.src", "scatter.value", "scatter_add", "scatter_reduce")
@@ -422,9 +390,9 @@ def _diagonal_scatter(
     if before or after:
         sides = [*[(0, 0)] * len(outer), (before, after), (0, 0)]
         column = call("pad", column, hint="column", padding=sides)
-    mask = np.eye(int(height), int(width), offset, bool)
-    inside = mask.reshape([*[1] * len(outer), *mask.shape])
-    made = call("select", inside, column, last)
+    inside = np.eye(int(height), int(width), offset, bool)
+    mask = inside.reshape([*[1] * len(outer), *inside.shape])
+    made = call("select", mask, column, last)
     return move_axes(call, made, [-2, -1], [first, second])
 
 

@@ -18,10 +18,8 @@ def _rows(call: Call, *values: Any) -> list[Any]:
 def _normalized(
     call: Call, x: Any, moments: Sequence[Any], weight: Any, bias: Any
 ) -> Any:
-    offset, scale = (
-        number if value is None else _rows(call, value)[0]
-        for value, number in ((bias, 0.0), (weight, 1.0))
-    )
+    offset = 0.0 if bias is None else _rows(call, bias)[0]
+    scale = 1.0 if weight is None else _rows(call, weight)[0]
     epsilon = call.given.get("eps", call.given.get("epsilon"))
     return call("batch_normalization", x, *moments, offset, scale, epsilon=epsilon)
 

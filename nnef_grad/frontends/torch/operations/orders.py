@@ -48,14 +48,10 @@ def ranked(
     call.require(is_small, f"at most {MOST} elements are sorted: take topk of them")
 
     key = call("neg", x, hint="key") if is_descending else x
-    own, other = (
-        call("unsqueeze", key, hint=hint, axes=[place])
-        for hint, place in (("own", axis + 1), ("other", axis))
-    )
+    own = call("unsqueeze", key, hint="own", axes=[axis + 1])
+    other = call("unsqueeze", key, hint="other", axes=[axis])
     values = call("unsqueeze", x, hint="wide", axes=[axis + 1]) if key is not x else own
-    numbers, others = (
-        call.positions(extent, place, rank + 1) for place in (axis, axis + 1)
-    )
+    numbers, others = (call.positions(extent, a, rank + 1) for a in (axis, axis + 1))
     is_earlier = call("lt", others, numbers, hint="is_earlier")
     wanted = np.reshape(np.array(ranks, float), [-1, *(1,) * (rank - axis - 1)])
     places = call.of_rank(wanted, rank + 1)
@@ -73,12 +69,12 @@ def ranked(
 @aten("sort", "argsort")
 def in_order(call: Call, x: Any, *_: Any) -> Any:
     """All elements along an axis in order, and their indices; equal ones keep their order."""
-    found = x, 0
+    result = x, 0
     if shape_of(x):
         (along,) = axes_of(call, x, call.given["dim"])
         ranks, falls = range(shape_of(x)[along]), call.given["descending"]
-        found = ranked(call, x, along, ranks, is_descending=falls)
-    return found[1] if call.packet == "argsort" else found
+        result = ranked(call, x, along, ranks, is_descending=falls)
+    return result[1] if call.packet == "argsort" else result
 
 
 @aten("kthvalue", "median.dim")
@@ -133,11 +129,8 @@ def quantile(
 
 def _between(places: Any, interpolation: str) -> tuple[list[int], list[int], Any]:
     """The ranks below and above places, and where between these the places are."""
-    low, high = np.floor(places), np.ceil(places)
-    if interpolation == "nearest":
-        low = np.round(places)
-    if interpolation == "higher":
-        low = high
+    roundings: dict[str, Any] = {"nearest": np.round, "higher": np.ceil}
+    low, high = roundings.get(interpolation, np.floor)(places), np.ceil(places)
     parts = {"linear": places - low, "midpoint": 0.5 * (high - low)}
     part = parts.get(interpolation, np.zeros_like(low))
     return low.astype(int).tolist(), high.astype(int).tolist(), part

@@ -12,7 +12,13 @@ from nnef_grad.frontends.expansions.reductions import product as product_along
 from nnef_grad.frontends.expansions.reductions import running_sums
 from nnef_grad.frontends.expansions.selection import largest
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.values import dtype_of, is_known, shape_of, simple
+from nnef_grad.frontends.values import (
+    broadcast_shapes,
+    dtype_of,
+    is_known,
+    shape_of,
+    simple,
+)
 
 # Between more rows than these PyTorch finds distances by a product of matrices.
 FEW = 25
@@ -181,10 +187,8 @@ def _distances(
     call: Call, x: Any, y: Any, p: float = 2, mode: int | None = None
 ) -> Any:
     x, y = call.aligned(x, y)
-    rank = len(shape_of(x))
-    is_small = all(
-        isinstance(n, int) and n <= FEW for n in (shape_of(x)[-2], shape_of(y)[-2])
-    )
+    rank, counts = len(shape_of(x)), (shape_of(x)[-2], shape_of(y)[-2])
+    is_small = all(isinstance(n, int) and n <= FEW for n in counts)
     if p == 2 and (mode == 1 or (mode != 2 and not is_small)):
         order = [*range(rank - 2), rank - 1, rank - 2]
         return call.expand("distances", x, y, axis=rank - 1, order=order)
@@ -208,17 +212,13 @@ def cosine_similarity(
     """The product of x and y, each divided by its norm or by epsilon, if that is more."""
     x, y = call.aligned(x, y)
     along = axes_of(call, x, axis)
-    shape = np.broadcast_shapes(*((shape_of(v)[along[0]],) for v in (x, y)))
-    wide = [
-        call.broadcast(v, (*(n for n in shape_of(v)[: along[0]]), *shape,
-                           *shape_of(v)[along[0] + 1 :]))
-        for v in (x, y)
-    ]  # fmt: skip
-    settings: dict[str, Any] = {"axes": along, "epsilon": epsilon}
-    normal = [
-        call("l2_normalization", call.tensor(v), hint="normal", **settings)
-        for v in wide
-    ]
+    (extent,) = broadcast_shapes(*((shape_of(v)[along[0]],) for v in (x, y)))
+    normal = []
+    for v in (x, y):
+        shape = [extent if [a] == along else n for a, n in enumerate(shape_of(v))]
+        wide = call.tensor(call.broadcast(v, tuple(shape)))
+        settings: dict[str, Any] = {"axes": along, "epsilon": epsilon}
+        normal.append(call("l2_normalization", wide, hint="normal", **settings))
     return reduced(call, "sum_reduce", call("mul", *normal, hint="product"), along)
 
 
@@ -311,9 +311,8 @@ def _shifts(call: Call, x: Any, axis: int) -> Iterator[list[tuple[int, int]]]:
     for along in axes_of(call, x, axis):
         step = 1
         while step < shape_of(x)[along]:
-            yield [
-                (step, -step) if a == along else (0, 0) for a in range(len(shape_of(x)))
-            ]
+            axes = range(len(shape_of(x)))
+            yield [(step, -step) if a == along else (0, 0) for a in axes]
             step *= 2
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from math import ceil
 from typing import Any
 
 import torch
@@ -46,15 +45,13 @@ def conv(call: Call, x: Any, weight: Any, bias: Any, *_: Any) -> Any:
     given, size = call.given, shape_of(weight)[2:]
     x, is_single = batched(call, x, len(size))
     dilation = spread(given["dilation"], len(size))
-    axes = _axes(
-        x, size, given["stride"], _pads(given["padding"], size, dilation), dilation
-    )
+    pads = _pads(given["padding"], size, dilation)
+    axes, convolve = _axes(x, size, given["stride"], pads, dilation), windows.conv
     if given.get("transposed", "transpose" in call.packet):
         more = spread(given["output_padding"], len(size))
         axes = [axis.longer(n) for axis, n in zip(axes, more, strict=True)]
-        y = windows.deconv(call, x, weight, _row(call, bias), axes, given["groups"])
-    else:
-        y = windows.conv(call, x, weight, _row(call, bias), axes, given["groups"])
+        convolve = windows.deconv
+    y = convolve(call, x, weight, _row(call, bias), axes, given["groups"])
     return unbatched(call, y, is_single)
 
 
@@ -192,11 +189,10 @@ def _side_by_side(call: Call, name: str, x: Any, sizes: Sequence[int]) -> Any:
     return windows.pool(call, name, x, axes, border="ignore")
 
 
-def _windows(extent: int, count: int) -> list[slice]:
-    """The windows along an axis."""
-    return [
-        slice(extent * i // count, ceil(extent * (i + 1) / count)) for i in range(count)
-    ]
+def _windows(extent: int, count: int) -> list[tuple[int, int]]:
+    """Where the windows along an axis begin and end."""
+    starts = range(0, extent * count, extent)
+    return [(n // count, -(-(n + extent) // count)) for n in starts]
 
 
 @aten(*(f"adaptive_max_pool{n}d" for n in "123"))
@@ -211,7 +207,7 @@ def adaptive_max_pool(call: Call, x: Any, _counts: Any) -> Any:
     axes = list(range(first, first + rank))
     maxima = []
     for window in product(*(_windows(*pair) for pair in pairs)):
-        begin, end = ([getattr(w, side) for w in window] for side in ("start", "stop"))
+        begin, end = map(list, zip(*window, strict=True))
         part = call("slice", x, hint="window", axes=axes, begin=begin, end=end)
         sizes = [b - a for a, b in zip(begin, end, strict=True)]
         maxima.append(_side_by_side(call, "max_pool", part, sizes))
