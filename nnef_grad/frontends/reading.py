@@ -330,8 +330,8 @@ class Reading(Evaluator):
         """A value as an output of this name: it is no input, and is returned once."""
         nowhere = Span(Source("", ""), 0, 0)
         tensor = self.materialize(value, dtype_of(value), name, nowhere)
-        made, emitter = self.emitter.producer(tensor), self.emitter
-        is_own = made is not None and made.name not in FED
+        producer, emitter = self.emitter.producer(tensor), self.emitter
+        is_own = producer is not None and producer.name not in FED
         if is_own and tensor not in emitter.names:
             return emitter.pin_name(tensor, name)
         return emitter.emit_named(name, "copy", x=tensor)
@@ -358,8 +358,8 @@ class Later:
 
 def valid_name(name: str) -> str:
     """A name of NNEF: letters, digits and underscores."""
-    made = re.sub(r"\W+", "_", name, flags=re.ASCII)
-    return f"_{made}" if made[:1].isdigit() or not made else made
+    valid = re.sub(r"\W+", "_", name, flags=re.ASCII)
+    return f"_{valid}" if valid[:1].isdigit() or not valid else valid
 
 
 _OWN_VISIT: dict[type, Callable[..., Any]] = {
@@ -378,8 +378,8 @@ def _with_axes(
     if fragment.name == "unsqueeze" or min(axes, default=0) >= 0:
         return values
     rank = len(shape_of(values[fragment.operands[0].name]))
-    made = [axis + rank if -rank <= axis < 0 else axis for axis in axes]
-    return {**values, "axes": made}
+    counted = [axis + rank if -rank <= axis < 0 else axis for axis in axes]
+    return {**values, "axes": counted}
 
 
 def _is_whole(value: Any) -> bool:

@@ -89,10 +89,10 @@ class ProgramValues(Conversion):
         """
         key = (self.emitter, x, dtype)
         if key not in self._casts:
-            made = self._casts[key] = super().cast(x, dtype, hint, span)
+            result = self._casts[key] = super().cast(x, dtype, hint, span)
             if dtype == "integer" and x.dtype != dtype:
                 number = self.cast(x, "scalar", hint, span)
-                self._casts[self.emitter, made, "scalar"] = number
+                self._casts[self.emitter, result, "scalar"] = number
         return self._casts[key]
 
     def input(self, name: str, dtype: str, shape: Sequence[Any]) -> Tensor:
@@ -108,9 +108,9 @@ class ProgramValues(Conversion):
         array = array_of(tensor)
         shape = array.shape or (1,)
         called = self.supply.fresh(valid_name(name))
-        made = self.declare(called, name, array.reshape(shape), "scalar")
-        self.variables[name] = made
-        return made if array.ndim else self.emitter("squeeze", made, axes=[0])
+        result = self.declare(called, name, array.reshape(shape), "scalar")
+        self.variables[name] = result
+        return result if array.ndim else self.emitter("squeeze", result, axes=[0])
 
     def materialize(self, value: Any, dtype: str, hint: str, span: Span) -> Any:
         """As in `Conversion`; a large table becomes a variable."""
@@ -253,9 +253,9 @@ class Call(Step):
         self.require(is_known(value), f"{what} must not depend on the inputs")
         return value
 
-    def alone(self, *made: Any) -> list[Any]:
+    def alone(self, *leading: Any) -> list[Any]:
         """The first results, if there is no need of others, nor of those that are None."""
-        results = [*made, *[None] * (len(self.fake) - len(made))]
+        results = [*leading, *[None] * (len(self.fake) - len(leading))]
         needed = (part.args[1] for part in self.node.users if part.users)
         is_alone = all(results[place] is not None for place in needed)
         self.require(is_alone, "only the first result can be used")

@@ -42,12 +42,12 @@ def span_of(node: Any) -> Span:
 def sources(nodes: Iterable[Any]) -> Collection[Any]:
     """Nodes, and all that they are computed from; what is no node is left out."""
     waiting = [node for node in nodes if isinstance(node, torch.fx.Node)]
-    found = dict.fromkeys(waiting)
+    reached = dict.fromkeys(waiting)
     while waiting:
-        new = [node for node in waiting.pop().all_input_nodes if node not in found]
-        found.update(dict.fromkeys(new))
+        new = [node for node in waiting.pop().all_input_nodes if node not in reached]
+        reached.update(dict.fromkeys(new))
         waiting += new
-    return found
+    return reached
 
 
 @cache
@@ -102,11 +102,11 @@ def _mark_from(graph: Any, node: Any) -> None:
     (tensor,) = node.args
     later = [n for n in tensor.users if n > node]
     with graph.inserting_after(node):
-        made = graph.call_function(STOP, (tensor,))
-    made.meta = dict(tensor.meta)
+        stop = graph.call_function(STOP, (tensor,))
+    stop.meta = dict(tensor.meta)
     for user in later:
-        user.replace_input_with(tensor, made)
-    node.replace_all_uses_with(made)
+        user.replace_input_with(tensor, stop)
+    node.replace_all_uses_with(stop)
     graph.erase_node(node)
 
 
@@ -147,9 +147,9 @@ def _marked(graph: Any, node: Any, args: Any) -> Any:
         if not _is_computed(argument):
             return argument
         with graph.inserting_before(node):
-            made = graph.call_function(STOP, (argument,))
-        made.meta = dict(argument.meta)
-        return made
+            stop = graph.call_function(STOP, (argument,))
+        stop.meta = dict(argument.meta)
+        return stop
 
     return torch.fx.node.map_arg(args, marked)
 

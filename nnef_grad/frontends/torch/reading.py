@@ -49,25 +49,25 @@ class ProgramReading(ProgramValues):
             module: the graph, with the blocks that it has.
             values: a value, or a function that makes it, for each placeholder.
         """
-        known: dict[Any, Any] = {}
+        results: dict[Any, Any] = {}
         given = iter(values)
         for node in module.graph.nodes:
             if node.op == "placeholder":
-                known[node] = next(given)
+                results[node] = next(given)
             elif node.op == "get_attr":
                 value = operator.attrgetter(node.target)(module)
                 is_tensor = isinstance(value, torch.Tensor)
-                known[node] = value_of(value) if is_tensor else value
+                results[node] = value_of(value) if is_tensor else value
             elif node.op == "output":
-                return self._arguments(known, node.args[0])
+                return self._arguments(results, node.args[0])
             elif not _has_failed(node):
-                self._take(known, node)
+                self._take(results, node)
         raise AssertionError("a graph without results")
 
-    def _take(self, known: dict[Any, Any], node: Any) -> None:
+    def _take(self, results: dict[Any, Any], node: Any) -> None:
         """Reads an operation; if that fails, its results have no values."""
         try:
-            known[node] = self._operation(known, node)
+            results[node] = self._operation(results, node)
         except NoValueError:
             pass
         except NnefGradError as error:
@@ -77,11 +77,11 @@ class ProgramReading(ProgramValues):
             message = f"{node.target}: {type(error).__name__}: {error}"
             self.problems.append(Problem(message, span_of(node)))
 
-    def _operation(self, known: dict[Any, Any], node: Any) -> Any:
+    def _operation(self, results: dict[Any, Any], node: Any) -> Any:
         target = node.target
         if str(target).startswith(_CHECKS):
             return None
-        args, kwargs = (self._arguments(known, a) for a in (node.args, node.kwargs))
+        args, kwargs = (self._arguments(results, a) for a in (node.args, node.kwargs))
         call = Call(self, node, _hint(node), span_of(node))
         has_tensors = any(isinstance(x, Tensor) for x in args)
         if has_tensors and _ARITHMETIC.get(target):
@@ -98,7 +98,7 @@ class ProgramReading(ProgramValues):
             return np.zeros(call.result_shape)
         if str(target) in HIGHER:
             return HIGHER[str(target)](call, *args, **kwargs)
-        result = _computed(call, self._arguments(known, tuple(node.all_input_nodes)))
+        result = _computed(call, self._arguments(results, tuple(node.all_input_nodes)))
         if result is not None:
             return result
         _refuse_wrapping(call)
@@ -110,14 +110,14 @@ class ProgramReading(ProgramValues):
         with located(call.span):
             return _as_in_torch(call, call.run(function, args, kwargs), call.fake)
 
-    def _arguments(self, known: Mapping[Any, Any], arguments: Any) -> Any:
+    def _arguments(self, results: Mapping[Any, Any], arguments: Any) -> Any:
         """Arguments with the values of nodes in their place."""
 
         def value(node: Any) -> Any:
-            if node not in known:
+            if node not in results:
                 raise NoValueError
-            found = known[node]
-            return found() if isinstance(found, Later) else found
+            result = results[node]
+            return result() if isinstance(result, Later) else result
 
         return torch.fx.node.map_arg(arguments, value)
 

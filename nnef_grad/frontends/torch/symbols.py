@@ -41,8 +41,8 @@ class Symbols:
             return size
         if not isinstance(size, torch.SymInt):
             return int(size)
-        found: Dimension = self._of(size.node.expr)
-        return found
+        dimension: Dimension = self._of(size.node.expr)
+        return dimension
 
     def shape(self, tensor: Any) -> Shape:
         """The shape of a tensor of PyTorch."""
@@ -113,17 +113,17 @@ def symbols_of(
     """The extents of the symbols of a program. They are called after their `Dim`, or else
     after the first input and axis that has them.
     """
-    found: dict[Any, Dimension] = {}
+    extents: dict[Any, Dimension] = {}
     supply = NameSupply()
     for node in program.graph.nodes:
         fake = node.meta.get("val") if node.op == "placeholder" else None
         for axis, size in enumerate(getattr(fake, "shape", ())):
             expression = getattr(getattr(size, "node", None), "expr", None)
-            if getattr(expression, "is_Symbol", False) and expression not in found:
+            if getattr(expression, "is_Symbol", False) and expression not in extents:
                 name = _name_of_axis(program, node.name, axis, dynamic_shapes)
-                made = symbol(supply.fresh(name))
-                found[expression] = made if batch is None else batch
-    return Symbols(found)
+                own = symbol(supply.fresh(name))
+                extents[expression] = own if batch is None else batch
+    return Symbols(extents)
 
 
 def _name_of_axis(
@@ -135,10 +135,8 @@ def _name_of_axis(
     leaves = pytree.tree_leaves(dynamic_shapes, is_leaf=lambda x: _is_axes(x))
     if name in names and len(leaves) == len(names):
         axes = leaves[names.index(name)]
-        found = (
-            axes.get(axis) if isinstance(axes, dict) else axes[axis] if axes else None
-        )
-        name_of_dim = getattr(found, "__name__", None)
+        dim = axes.get(axis) if isinstance(axes, dict) else axes[axis] if axes else None
+        name_of_dim = getattr(dim, "__name__", None)
         if name_of_dim is not None:
             return str(name_of_dim)
     return f"{name.upper()}_{axis}"
