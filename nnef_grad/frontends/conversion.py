@@ -85,9 +85,7 @@ class Conversion(Reading):
         }
 
     def _label(self, wish: str) -> str:
-        """A valid label: a path inside the folder of a model. Labels that differ in case
-        only would be the same file.
-        """
+        """A valid label, a path; those that differ in case alone would be the same file."""
         steps = re.sub(r"[^\w./-]+", "_", wish, flags=re.ASCII).split("/")
         label = "/".join(step for step in steps if step.strip(".")) or "variable"
         return f"{label}{self._labels.fresh(label.lower())[len(label) :]}"

@@ -171,9 +171,7 @@ class Reading(Evaluator):
         naming: Callable[[str], str],
         place: Span,
     ) -> dict[str, Any]:
-        """The results of the body of a fragment, by name; `naming` gives what its values
-        should be called.
-        """
+        """The results of the body of a fragment, by name; `naming` names its values."""
         _check_results(fragment, place)
         outer = self.scope_library
         if fragment is not self.fragments.get(fragment.name):

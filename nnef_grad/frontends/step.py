@@ -111,9 +111,7 @@ class Step:
     # ---- Changes of shape, where they are needed ----
 
     def reshaped(self, x: Any, shape: Sequence[int], hint: str | None = None) -> Any:
-        """The value with another shape. Not every runtime makes a tensor without axes by
-        a reshape.
-        """
+        """The value with another shape: without axes by a squeeze, which all runtimes know."""
         own = shape_of(x)
         if tuple(shape) == own:
             return x

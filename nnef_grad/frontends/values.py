@@ -106,9 +106,7 @@ def dtype_of(value: Any) -> str:
 
 
 def common_dtype(values: Iterable[Any]) -> str:
-    """The data type of several values that must have one: that of the first tensor, or
-    the one that holds all numbers.
-    """
+    """The data type of the first tensor among values, or the one that holds all numbers."""
     operands = list(values)
     dtypes = [x.dtype for x in operands if isinstance(x, Tensor)]
     if dtypes:

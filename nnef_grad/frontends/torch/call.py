@@ -115,10 +115,8 @@ class ProgramValues(Conversion):
     def materialize(self, value: Any, dtype: str, hint: str, span: Span) -> Any:
         """As in `Conversion`; a large table becomes a variable."""
         is_large = isinstance(value, np.ndarray) and value.size > MOST_ELEMENTS
-        if not is_large or dtype != "scalar" or value.dtype.kind == "O":
-            return super().materialize(value, dtype, hint, span)
-        array = converted(value, dtype)
-        if is_uniform(array):
+        is_table = is_large and dtype == "scalar" and value.dtype.kind != "O"
+        if not is_table or is_uniform(array := converted(value, dtype)):
             return super().materialize(value, dtype, hint, span)
         table = torch.from_numpy(array.astype(np.float32))
         return self.variable(f"tables.{hint}", table)
@@ -226,9 +224,7 @@ class Call(Step):
         return self.reading.converted(x, dtype, self.hint, self.span)
 
     def whole(self, x: Any, dtype: str | None = None) -> Any:
-        """Whole scalars as integers, if that is the data type of the result, or another
-        one that is given.
-        """
+        """Whole scalars as integers, if that is a data type, or else that of the result."""
         is_scalar = isinstance(x, Tensor) and x.dtype == "scalar"
         if not is_scalar or (dtype or self.result_dtype) != "integer":
             return x

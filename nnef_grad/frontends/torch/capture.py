@@ -284,9 +284,7 @@ def silence() -> Iterator[None]:
 
 
 def _is_causal(mask: Any, is_causal: bool | None = None, size: Any = None) -> bool:
-    """The answer of the caller: whether a mask is causal depends on its values, and the mask
-    has the same effect.
-    """
+    """The answer of the caller: it depends on values, and the mask has the same effect."""
     return bool(is_causal)
 
 

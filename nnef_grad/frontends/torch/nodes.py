@@ -111,9 +111,7 @@ def _mark_from(graph: Any, node: Any) -> None:
 
 
 def _refuse_hidden(node: Any) -> None:
-    """Refuses to write into a tensor by what is detached from it: its numbers change, and
-    its derivative does not know.
-    """
+    """Refuses to write by what is detached: a derivative would not know of it."""
     if "embedding_renorm" in str(node.target):
         # Refused by its own name.
         return

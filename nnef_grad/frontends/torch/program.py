@@ -66,7 +66,11 @@ def read(
         raise UsageError(f"from_torch takes a module, a program or its file: {what}")
     else:
         module = plain(module)
-        name, own = type(module).__name__, _identities(module)
+        # A program knows the memory of parameters and buffers alone, which some share.
+        parameters = module.named_parameters(remove_duplicate=False)
+        buffers = module.named_buffers(remove_duplicate=False)
+        own = {name: id(tensor) for name, tensor in (*parameters, *buffers)}
+        name = type(module).__name__
         shapes = of_batch(module, given) if batch is not None else dynamic_shapes
         program, warnings = capture(
             module, given, shapes, allow_own_backward=allow_own_backward
@@ -199,9 +203,7 @@ class _Program:
         return self._finished(name, *self._results(signature.output_specs, returned))
 
     def _refuse_counters(self) -> None:
-        """Refuses buffers of integers that are changed, and read for anything else: they
-        are constants of the graph.
-        """
+        """Refuses buffers of integers that are changed and read: they are constants here."""
         signature = self.program.graph_signature
         last = self.program.graph.output_node().args[0]
         pairs = list(zip(signature.output_specs, last, strict=True))
@@ -247,9 +249,7 @@ class _Program:
     def _results(
         self, specs: Sequence[OutputSpec], returned: Any
     ) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
-        """The tensors that the module returns, with their names, and the new values of
-        buffers.
-        """
+        """The tensors that the module returns, with names, and the new values of buffers."""
         paths, results = iter(self._paths()), []
         updates: dict[str, Any] = {}
         inputs = self.program.graph_signature.input_specs
@@ -351,15 +351,6 @@ class _Program:
 def _word(step: Any) -> str:
     """A step of the path to a result, such as a key or an index, as a word."""
     return str(getattr(step, "key", getattr(step, "idx", getattr(step, "name", step))))
-
-
-def _identities(module: nn.Module) -> dict[str, int]:
-    """An identity for each parameter and buffer of a module, by name: a program knows their
-    memory alone, which some share.
-    """
-    parameters = module.named_parameters(remove_duplicate=False)
-    buffers = module.named_buffers(remove_duplicate=False)
-    return {name: id(tensor) for name, tensor in (*parameters, *buffers)}
 
 
 def _tied(program: ExportedProgram, own: Mapping[str, int]) -> dict[str, list[str]]:

@@ -43,12 +43,7 @@ class ProgramReading(ProgramValues):
     """Reads the operations of a program."""
 
     def run(self, module: Any, values: Sequence[Any]) -> Any:
-        """The results of a graph of PyTorch.
-
-        Args:
-            module: the graph, with the blocks that it has.
-            values: a value, or a function that makes it, for each placeholder.
-        """
+        """The results of a graph, from a value for each placeholder, or what makes it."""
         results: dict[Any, Any] = {}
         given = iter(values)
         for node in module.graph.nodes:
@@ -123,9 +118,7 @@ class ProgramReading(ProgramValues):
 
 
 def _hint(node: Any) -> str:
-    """The wished name of a result: that of the module of torch.nn that makes it, or else
-    that of torch.
-    """
+    """The wished name of a result: that of a module of torch.nn, or else that of torch."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     if stack:
         path, kind = stack[-1][:2]

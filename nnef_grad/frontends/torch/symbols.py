@@ -32,11 +32,7 @@ class Symbols:
         self.extents = dict(extents)
 
     def extent(self, size: Any) -> Dimension:
-        """The extent for a size of PyTorch: an integer, or one with symbols.
-
-        Raises:
-            UnsupportedError: it is no polynomial of symbols, or depends on data.
-        """
+        """The extent for a size of PyTorch: an integer, or a polynomial of symbols."""
         if isinstance(size, int):
             return size
         if not isinstance(size, torch.SymInt):
@@ -50,9 +46,7 @@ class Symbols:
         return tuple(self.extent(size) for size in sizes)  # type: ignore[misc]
 
     def learn(self, sizes: Sequence[Any], shape: Shape) -> None:
-        """Takes the extents of symbols that depend on data from a shape: where there is
-        one, the data were known.
-        """
+        """Takes extents that depend on data from a shape: with one, the data were known."""
         for size, extent in zip(sizes, shape, strict=False):
             expression = getattr(getattr(size, "node", None), "expr", None)
             if isinstance(expression, sympy.Symbol) and str(expression).startswith("u"):
@@ -110,9 +104,7 @@ def of_batch(module: nn.Module, given: Any) -> Any:
 def symbols_of(
     program: ExportedProgram, dynamic_shapes: Any, batch: int | None
 ) -> Symbols:
-    """The extents of the symbols of a program. They are called after their `Dim`, or else
-    after the first input and axis that has them.
-    """
+    """The symbols of a program, called after their `Dim`, or after an input and axis."""
     extents: dict[Any, Dimension] = {}
     supply = NameSupply()
     for node in program.graph.nodes:

@@ -40,9 +40,7 @@ _LOGIC = {
 
 @aten(*_LOGIC)
 def logic(call: Call, x: Any, y: Any) -> Any:
-    """The logic of truth values; numbers are true unless they are zero, and bits of
-    integers are refused.
-    """
+    """The logic of truth values; numbers are true unless they are zero."""
     is_logical = call.result_dtype == "logical"
     call.require(is_logical, "bits of integers are not in NNEF: use arithmetic")
     x, y = (call.typed(value, "logical") for value in (x, y))

@@ -57,9 +57,7 @@ def numbers(call: Call, *_: Any) -> Any:
 
 @aten("linspace", "logspace")
 def spaced(call: Call, start: Any, end: Any, steps: int, base: float = 10.0) -> Any:
-    """Numbers at equal distances, or powers of them; PyTorch reads the bounds as numbers
-    of Python, without gradients.
-    """
+    """Numbers at equal distances, or powers of them; the bounds have no gradients."""
     start, end = map(call.stopped, call.scalars(start, end))
     shares = np.linspace(0.0, 1.0, steps)
     made = call.expand("mixed", start, end, shares)

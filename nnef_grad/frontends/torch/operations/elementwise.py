@@ -54,26 +54,17 @@ _OPERATORS = {"__lshift__": "bitwise_left_shift", "__rshift__": "bitwise_right_s
 _EXACT = 2**24
 
 
-def operands(call: Call, *values: Any) -> list[Any]:
-    """Operands with the data type of the result, and with as many axes."""
-    dtype = call.result_dtype
-    if dtype == "integer":
-        _require_exact(call, values)
-    return call.aligned(*(call.typed(x, dtype) for x in values))
-
-
-def numbers(call: Call, *values: Any) -> list[Any]:
-    """Operands as scalars, with as many axes."""
+def operands(call: Call, *values: Any, dtype: str | None = None) -> list[Any]:
+    """Operands with a data type, or else that of the result, and with as many axes."""
     if call.result_dtype == "integer":
-        _require_exact(call, values)
-    return call.aligned(*call.scalars(*values))
-
-
-def _require_exact(call: Call, values: Any) -> None:
-    known = [x for x in values if is_known(x) and not is_open(x)]
-    most = max((np.max(np.abs(x), initial=0) for x in known), default=0)
-    message = f"integers are computed in single precision, which has no {most} exactly"
-    call.require(most < _EXACT, message)
+        known = [x for x in values if is_known(x) and not is_open(x)]
+        most = max((np.max(np.abs(x), initial=0) for x in known), default=0)
+        message = (
+            f"integers are computed in single precision, which has no {most} exactly"
+        )
+        call.require(most < _EXACT, message)
+    wanted = dtype or call.result_dtype
+    return call.aligned(*(call.typed(x, wanted) for x in values))
 
 
 @aten(*_SAME, *_RENAMED)
@@ -89,7 +80,9 @@ def formula(call: Call, *given: Any) -> Any:
     pairs = zip(fragment.parameters, given, strict=False)
     values = {p.name: x for p, x in pairs if x is not None}
     names = [p.name for p in fragment.operands]
-    values.update(zip(names, numbers(call, *map(values.get, names)), strict=True))
+    values.update(
+        zip(names, operands(call, *map(values.get, names), dtype="scalar"), strict=True)
+    )
     return call.whole(call.reading.body(fragment, values, call.hint, call.span))
 
 
@@ -99,20 +92,13 @@ def formula(call: Call, *given: Any) -> Any:
 _LOGIC = {"add": "or", "mul": "and"}
 
 
-@aten("add", "sub")
-def added(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
-    """x + alpha y, or x - alpha y."""
-    name = call.packet
+@aten("add", "sub", "mul")
+def arithmetic(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
+    """x + alpha y, x - alpha y, or x y."""
     x, y = operands(call, x, y)
     if call.result_dtype == "logical":
-        return call(_LOGIC[name], x, y)
-    return call(name, x, y if alpha == 1 else call("mul", y, alpha, hint="part"))
-
-
-@aten("mul", "multiply")
-def _product(call: Call, x: Any, y: Any) -> Any:
-    is_logical = call.result_dtype == "logical"
-    return call(_LOGIC["mul"] if is_logical else "mul", *operands(call, x, y))
+        return call(_LOGIC[call.packet], x, y)
+    return call(call.packet, x, y if alpha == 1 else call("mul", y, alpha, hint="part"))
 
 
 _POWERS = {2: "sqr", 0.5: "sqrt", -0.5: "rsqrt", -1: "rcp", -2: "rsqr"}
@@ -122,7 +108,7 @@ _POWERS = {2: "sqr", 0.5: "sqrt", -0.5: "rsqrt", -1: "rcp", -2: "rsqr"}
 def _power(call: Call, x: Any, y: Any) -> Any:
     if isinstance(y, (int, float)) and y in _POWERS:
         return call(_POWERS[y], call.typed(x, call.result_dtype))
-    made = call("pow", *numbers(call, x, y))
+    made = call("pow", *operands(call, x, y, dtype="scalar"))
     is_whole = call.result_dtype == "integer"
     return call.whole(call("round", made)) if is_whole else made
 
@@ -132,9 +118,7 @@ _ROUNDINGS = {"trunc": "towards_zero", "fix": "towards_zero", "round": "round_ev
 
 @aten("floor", "ceil", *_ROUNDINGS)
 def rounded(call: Call, x: Any, decimals: int = 0) -> Any:
-    """The next whole number on one side, or the nearest with so many decimals; halves go to
-    even numbers.
-    """
+    """The next whole number, or the nearest with so many decimals; halves become even."""
     if dtype_of(x) == "integer":
         return x
     if call.packet not in _ROUNDINGS:
@@ -152,9 +136,7 @@ def rounded(call: Call, x: Any, decimals: int = 0) -> Any:
 
 @aten("clamp", "clip")
 def clamped(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
-    """x between bounds; its derivative at a bound is 1, as a bound is the first operand
-    of the extremum.
-    """
+    """x between bounds; its derivative at one is 1: of an extremum they come first."""
     bounds = [pair for pair in (("max", low), ("min", high)) if pair[1] is not None]
     made, *given = operands(call, x, *(bound for _, bound in bounds))
     for (name, _), bound in zip(bounds, given, strict=True):
@@ -178,7 +160,7 @@ def complement(call: Call, x: Any) -> Any:
     """Whether it is false; -x - 1 for integers."""
     if call.result_dtype == "logical":
         return call("not", x)
-    return call.whole(call("sub", -1.0, *numbers(call, x)))
+    return call.whole(call("sub", -1.0, *operands(call, x, dtype="scalar")))
 
 
 # ---- Activations whose slopes are not numbers ----

@@ -32,9 +32,7 @@ def embedding(call: Call, weight: Any, numbers: Any, padding: int = -1, *_: Any)
 
 @aten("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
 def embedding_bag(call: Call, weight: Any, numbers: Any, offsets: Any, *_: Any) -> Any:
-    """The sum, the mean or the maximum of the rows of each bag. A bag is what follows an
-    offset.
-    """
+    """The rows of each bag, reduced. A bag is what follows an offset."""
     padding, factors = map(call.given.get, ("padding_idx", "per_sample_weights"))
     call.require(not call.given["scale_grad_by_freq"], _SCALED)
     # -1 is the last row, but none in what PyTorch makes of the operation.
@@ -78,9 +76,7 @@ _SUM, _MEAN, _MAX = range(3)
 
 
 def _reduced(call: Call, bags: Any, mode: int) -> Any:
-    """The sums along the rows of bags, or the means, or the maxima: of several that are
-    equal, the first one has all the gradient.
-    """
+    """Sums, means or maxima of bags: of equal ones the first has all the gradient."""
     if mode == _MAX:
         size = [1, shape_of(bags)[1], 1]
         made = call("max_pool", bags, size=size, padding=[(0, 0)] * 3, border="ignore")

@@ -46,7 +46,7 @@ _ORDER = "one place is written several times, in no order: use indices that diff
 
 
 class Selection(NamedTuple):
-    """Places of a tensor: the axes that are indexed; the indices for each, which are broadcast
+    """Places of a tensor: the axes with indices; these, which are broadcast
     to one shape; the axis of the result where this is; and those of the axes of which all
     rows are taken in their order.
     """

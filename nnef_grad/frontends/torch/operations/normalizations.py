@@ -46,9 +46,7 @@ def batch_norm(call: Call, x: Any, weight: Any, bias: Any, *_: Any) -> Any:
 def _moved(
     call: Call, x: Any, running: Sequence[Any], moments: Sequence[Any]
 ) -> list[Any]:
-    """The running moments, which move towards those of the batch: the variance is what one
-    estimates from it.
-    """
+    """The running moments, moved towards the batch's, with an estimate of the variance."""
     (mean, variance), shape = moments, shape_of(x)
     momentum, size = call.given["momentum"], prod(shape) // shape[1]
     unbiased = call("mul", variance, call.ratio(size, size - 1), hint="unbiased")

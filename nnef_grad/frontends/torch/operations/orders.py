@@ -23,23 +23,24 @@ from nnef_grad.frontends.values import dtype_of, shape_of
 MOST = 1024
 
 
-@aten("topk")
-def _top(
-    call: Call, x: Any, count: int, axis: int = -1, is_largest: bool = True, *_: Any
-) -> Sequence[Any]:
+@aten("topk", "max.dim", "min.dim")
+def extrema_along(call: Call, x: Any, *_: Any) -> Sequence[Any]:
+    """Extrema along an axis, and their places: of equal ones the first has the gradient."""
     if not shape_of(x):
         return x, 0
-    (x,) = call.scalars(x)
-    values, indices = largest(call, x, count, axes_of(call, x, axis)[0], is_largest)
-    return call.whole(values), indices
+    (x,), count = call.scalars(x), call.given.get("k", 1)
+    along, is_kept = asked(call, x)
+    is_largest = call.given.get("largest", call.packet == "max")
+    results = largest(call, x, count, along[0], is_largest)
+    is_several = "k" in call.given
+    values, places = (without(call, y, along, is_kept or is_several) for y in results)
+    return call.whole(values), places
 
 
 def ranked(
     call: Call, x: Any, axis: int, ranks: Sequence[int], *, is_descending: bool = False
 ) -> tuple[Any, Any]:
-    """The elements with some ranks along an axis, and their indices; of equal ones the
-    first has the lower rank.
-    """
+    """The elements with some ranks, and their indices; of equal ones the first is lower."""
     dtype = dtype_of(x)
     (x,) = call.scalars(x)
     shape = shape_of(x)
@@ -79,9 +80,7 @@ def in_order(call: Call, x: Any, *_: Any) -> Any:
 
 @aten("kthvalue", "median.dim")
 def kth(call: Call, x: Any, *_: Any) -> Sequence[Any]:
-    """The k-th smallest element along an axis, or the lower one of the middle elements, and
-    its index.
-    """
+    """The k-th smallest element along an axis, or the lower middle one, and its index."""
     if not shape_of(x):
         return x, 0
     along, is_kept = asked(call, x)

@@ -10,7 +10,6 @@ import numpy as np
 
 from nnef_grad.frontends.expansions.reductions import product as product_along
 from nnef_grad.frontends.expansions.reductions import running_sums
-from nnef_grad.frontends.expansions.selection import largest
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.values import (
     broadcast_shapes,
@@ -31,9 +30,7 @@ def axes_of(call: Call, x: Any, axes: Any) -> list[int]:
 
 
 def asked(call: Call, x: Any) -> tuple[list[int], bool]:
-    """The axes along which a call reduces a tensor, all if it names none, and whether they
-    are kept.
-    """
+    """The axes of a reduction, all if it names none, and whether they are kept."""
     return axes_of(call, x, call.given.get("dim")), call.given.get("keepdim", False)
 
 
@@ -70,9 +67,7 @@ _REDUCTIONS = {
 
 @aten(*_REDUCTIONS)
 def reduction(call: Call, x: Any, *_: Any) -> Any:
-    """The sum, the mean, an extremum, or whether all or any are true, along axes, or of all;
-    equal extrema share the gradient.
-    """
+    """A reduction along axes, or of all elements; equal extrema share the gradient."""
     name = _REDUCTIONS[call.packet]
     if name in ("sum_reduce", "mean_reduce"):
         x = _of_result(call, x)
@@ -88,23 +83,6 @@ def _product(call: Call, x: Any, *_: Any) -> Any:
     (x,) = call.scalars(_of_result(call, x))
     along, is_kept = asked(call, x)
     return call.whole(without(call, product_along(call, x, along), along, is_kept))
-
-
-# ---- Extrema with their places ----
-
-
-@aten("max.dim", "min.dim")
-def extremum_along(call: Call, x: Any, *_: Any) -> Sequence[Any]:
-    """The largest or the smallest elements along an axis, and where the first of them is,
-    which has the gradient.
-    """
-    if not shape_of(x):
-        return x, 0
-    (x,) = call.scalars(x)
-    along, is_kept = asked(call, x)
-    found = largest(call, x, 1, along[0], call.packet == "max")
-    values, indices = (without(call, y, along, is_kept) for y in found)
-    return call.whole(values), indices
 
 
 @aten("argmax", "argmin")
@@ -124,9 +102,7 @@ def place(call: Call, x: Any, axis: int | None = None, is_kept: bool = False) ->
 
 @aten("var", "std", "var_mean", "std_mean")
 def deviation(call: Call, x: Any, *_: Any) -> Any:
-    """The variance along axes, or of all, or its root, and perhaps the mean: of n numbers
-    as if there were one less, or as many as a call says.
-    """
+    """The variance, as if there were so many elements less, or its root; and the mean."""
     along, is_kept = asked(call, x)
     correction = call.given.get("correction", call.given.get("unbiased"))
     correction = 1.0 if correction is None else float(correction)
@@ -287,9 +263,7 @@ def _products(call: Call, x: Any, axis: int) -> Any:
 
 @aten("cummax", "cummin")
 def extrema(call: Call, x: Any, axis: int) -> Sequence[Any]:
-    """The largest or the smallest of the elements up to each one, and the index of the last
-    one that is, which has the gradient.
-    """
+    """The extrema of the elements up to each one; the last of equal ones counts."""
     if not shape_of(x):
         return x, 0
     (along,) = axes_of(call, x, axis)

@@ -65,9 +65,7 @@ def _factors(extents: Sequence[Any], scales: Sequence[Any]) -> list[float | None
 
 @aten(*_NEAREST, *_EXACT, *_LINEAR, "upsample_bicubic2d")
 def resized(call: Call, x: Any, _sizes: Any, *settings: Any) -> Any:
-    """The element whose place is next, rounded down, of the exact one that of middles; or
-    what is between elements, by lines or by cubic polynomials.
-    """
+    """The nearest elements, or what is between, by lines or by cubic polynomials."""
     if "nearest" in call.name:
         places = "tf_half_pixel_for_nn" if "exact" in call.name else "asymmetric"
         return _resized(call, x, settings, Resizing(places, "nearest", "floor"))

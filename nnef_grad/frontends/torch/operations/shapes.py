@@ -155,9 +155,7 @@ def section(
 
 
 def rows(call: Call, x: Any, numbers: Any, axis: int) -> Any:
-    """The rows with some numbers along an axis: a slice if these are known and their
-    distances equal.
-    """
+    """The rows with some numbers along an axis: a slice if their distances are equal."""
     if isinstance(numbers, Tensor):
         whole = numbers
         if numbers.dtype != "integer":
