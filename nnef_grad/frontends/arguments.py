@@ -58,8 +58,8 @@ class MisfitError(ValueError):
     """A value cannot become what its parameter wants."""
 
 
-# The numbers that a tensor has whatever the model is fed, if any, at the place where they are
-# needed; and those of a value, or else the value itself.
+# The numbers that a tensor has whatever the model is fed, if any, at the place where they
+# are needed; and those of a value, or else the value itself.
 NumbersOf = Callable[[Tensor, Span], Array | None]
 Known = Callable[[Any], Any]
 

@@ -27,8 +27,8 @@ MOST_ELEMENTS = 10_000
 
 
 class Conversion(Reading):
-    """Reads a model whose operations are nodes of a graph; what the format needs that is
-    written in NNEF is in a file, and in libraries whose names go after those of the standard.
+    """Reads a model whose operations are nodes of a graph. What the format needs that is
+    written in NNEF is in a file, or in libraries that go after the standard.
 
     Attributes:
         data: the data of variables, by label.

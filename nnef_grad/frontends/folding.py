@@ -82,7 +82,7 @@ def _each(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _of_extents(operation: Operation, arrays: list[Any]) -> Any:
-    """The result of an operation on extents with symbols: numpy sees no integers in them."""
+    """The result of an operation on extents with symbols, no integers of numpy."""
     evaluation = _OF_EXTENTS.get(operation.name) or EVALUATIONS[operation.name]
     result = as_array(evaluation(*arrays, **operation.settings))
     has_symbols = any(isinstance(item, Extent) for item in result.flat)

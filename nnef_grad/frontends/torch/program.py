@@ -203,7 +203,7 @@ class _Program:
         return self._finished(name, *self._results(signature.output_specs, returned))
 
     def _refuse_counters(self) -> None:
-        """Refuses buffers of integers that are changed and read: they are constants here."""
+        """Refuses buffers of integers, which are constants, that are changed and read."""
         signature = self.program.graph_signature
         last = self.program.graph.output_node().args[0]
         pairs = list(zip(signature.output_specs, last, strict=True))
@@ -249,7 +249,7 @@ class _Program:
     def _results(
         self, specs: Sequence[OutputSpec], returned: Any
     ) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
-        """The tensors that the module returns, with names, and the new values of buffers."""
+        """The tensors that the module returns, with names; the new values of buffers."""
         paths, results = iter(self._paths()), []
         updates: dict[str, Any] = {}
         inputs = self.program.graph_signature.input_specs

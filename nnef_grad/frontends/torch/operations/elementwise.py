@@ -80,9 +80,8 @@ def formula(call: Call, *given: Any) -> Any:
     pairs = zip(fragment.parameters, given, strict=False)
     values = {p.name: x for p, x in pairs if x is not None}
     names = [p.name for p in fragment.operands]
-    values.update(
-        zip(names, operands(call, *map(values.get, names), dtype="scalar"), strict=True)
-    )
+    scalars = operands(call, *map(values.get, names), dtype="scalar")
+    values.update(zip(names, scalars, strict=True))
     return call.whole(call.reading.body(fragment, values, call.hint, call.span))
 
 
