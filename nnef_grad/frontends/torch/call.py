@@ -2,7 +2,7 @@
 
 A function is called with the call and the arguments of the operation in the order of its
 schema, with the defaults of the schema. It may take fewer than there are: what it does not
-take must have its default. One that takes any number (`*_`) looks at `Call.given`, which
+take must have its default. One that takes any number (`*_`) looks at `Call.args`, which
 has them by name. It returns the value of the result, or a tuple of them. One without a
 description does what PyTorch describes under the names that it is entered with.
 """
@@ -161,7 +161,7 @@ class Call(Step):
         reading: the program that is read.
         node: the node of the graph of torch.
         fake: what torch knows of each result: data type and shape.
-        given: the arguments by their names in the schema, defaults too.
+        args: the arguments by their names in the schema, defaults too.
     """
 
     reading: ProgramValues
@@ -170,7 +170,7 @@ class Call(Step):
         super().__init__(reading, str(node.target), hint, span, None)
         self.node = node
         self.fake = node.meta.get("val")
-        self.given: dict[str, Any] = {}
+        self.args: dict[str, Any] = {}
 
     def run(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
@@ -178,17 +178,17 @@ class Call(Step):
         """The results of the operation, by the function that reads it."""
         schema = self.node.target._schema.arguments
         defaults = {p.name: p.default_value for p in schema}
-        self.given = {**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}
+        self.args = {**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}
         taken = signature(function).parameters.values()
         takes_all = any(p.kind is Parameter.VAR_POSITIONAL for p in taken)
         are_places = [p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in taken]
         count = len(defaults) if takes_all else sum(are_places) - 1
         for name in [*defaults][count:]:
-            value, default = self.given[name], defaults[name]
+            value, default = self.args[name], defaults[name]
             is_set = value is not default and not _equals(value, default)
             if is_set and name not in _IGNORED:
                 self.refuse(f"{name} = {value} is not supported")
-        return function(self, *[self.given[name] for name in [*defaults][:count]])
+        return function(self, *[self.args[name] for name in [*defaults][:count]])
 
     @property
     def packet(self) -> str:

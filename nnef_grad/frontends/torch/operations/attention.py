@@ -22,10 +22,10 @@ def attention(call: Call, q: Any, k: Any, v: Any, *_: Any) -> Any:
     """softmax(q k^T scale + mask) v, where some weights may be dropped. A row that sees
     nothing is zero. The weights are not returned.
     """
-    mask, is_causal, scale = map(call.given.get, ("attn_mask", "is_causal", "scale"))
-    is_free = call.given.get("dropout_mask") is None
+    mask, is_causal, scale = map(call.args.get, ("attn_mask", "is_causal", "scale"))
+    is_free = call.args.get("dropout_mask") is None
     call.require(is_free, "a mask for dropout is not supported")
-    if call.given.get("enable_gqa", False):
+    if call.args.get("enable_gqa", False):
         k, v = (expansion.shared(call, x, shape_of(q)[-3]) for x in (k, v))
     q, k, v = call.aligned(q, k, v)
     rank = len(shape_of(q))
@@ -35,9 +35,9 @@ def attention(call: Call, q: Any, k: Any, v: Any, *_: Any) -> Any:
         mask = expansion.causal(call, shape_of(q)[-2], shape_of(k)[-2], rank)
     # Infinity is known as long as the mask is as it was given.
     sees = True if mask is None or is_causal else _sees(call, mask)
-    given = False if mask is None else call.of_rank(mask, rank)
-    weights = expansion.weights(call, q, k, given, factor)
-    made = call("matmul", dropout(call, weights, call.given["dropout_p"], True), v)
+    seen = False if mask is None else call.of_rank(mask, rank)
+    weights = expansion.weights(call, q, k, seen, factor)
+    made = call("matmul", dropout(call, weights, call.args["dropout_p"], True), v)
     if sees is not True:
         made = call("select", call.of_rank(sees, rank), made, 0.0)
     return made if isinstance(call.fake, torch.Tensor) else call.alone(made)
@@ -55,8 +55,8 @@ def _sees(call: Call, mask: Any) -> Any:
         return True if sees.all() else sees
     if is_logical:
         return call("any_reduce", mask, hint="sees", axes=[last])
-    given = [call.node.kwargs.get(name) for name in ("attn_mask", "attn_bias")]
-    if not call.has_infinity([*call.node.args[3:4], *given]):
+    nodes = [call.node.kwargs.get(name) for name in ("attn_mask", "attn_bias")]
+    if not call.has_infinity([*call.node.args[3:4], *nodes]):
         return True
     most = call("max_reduce", mask, hint="most", axes=[last])
     return call("gt", most, -LARGEST, hint="sees")

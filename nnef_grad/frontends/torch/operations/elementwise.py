@@ -74,10 +74,10 @@ def same(call: Call, x: Any) -> Any:
 
 
 @aten(*FORMULAS, *_OPERATORS)
-def formula(call: Call, *given: Any) -> Any:
+def formula(call: Call, *arguments: Any) -> Any:
     """A formula, for tensors with one number of axes; what is None has its default."""
     fragment = FORMULAS[_OPERATORS.get(call.packet, call.packet)]
-    pairs = zip(fragment.parameters, given, strict=False)
+    pairs = zip(fragment.parameters, arguments, strict=False)
     values = {p.name: x for p, x in pairs if x is not None}
     names = [p.name for p in fragment.operands]
     scalars = operands(call, *map(values.get, names), dtype="scalar")
@@ -137,10 +137,10 @@ def rounded(call: Call, x: Any, decimals: int = 0) -> Any:
 def clamped(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
     """x between bounds; its derivative at one is 1: of an extremum they come first."""
     bounds = [pair for pair in (("max", low), ("min", high)) if pair[1] is not None]
-    made, *given = operands(call, x, *(bound for _, bound in bounds))
-    for (name, _), bound in zip(bounds, given, strict=True):
-        made = call(name, bound, made)
-    return made
+    y, *values = operands(call, x, *(bound for _, bound in bounds))
+    for (name, _), bound in zip(bounds, values, strict=True):
+        y = call(name, bound, y)
+    return y
 
 
 _OF_TIES = {"max": "larger", "min": "smaller"}

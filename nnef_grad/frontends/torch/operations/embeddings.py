@@ -18,7 +18,7 @@ _SCALED = "scale_grad_by_freq = True is not supported: scale the gradients yours
 @aten("embedding")
 def embedding(call: Call, weight: Any, numbers: Any, padding: int = -1, *_: Any) -> Any:
     """The rows at indices; no gradient reaches the one for padding."""
-    call.require(not call.given["scale_grad_by_freq"], _SCALED)
+    call.require(not call.args["scale_grad_by_freq"], _SCALED)
     vectors = rows(call, weight, numbers, 0)
     if padding < 0:
         return vectors
@@ -33,8 +33,8 @@ def embedding(call: Call, weight: Any, numbers: Any, padding: int = -1, *_: Any)
 @aten("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only")
 def embedding_bag(call: Call, weight: Any, numbers: Any, offsets: Any, *_: Any) -> Any:
     """The rows of each bag, reduced. A bag is what follows an offset."""
-    padding, factors = map(call.given.get, ("padding_idx", "per_sample_weights"))
-    call.require(not call.given["scale_grad_by_freq"], _SCALED)
+    padding, factors = map(call.args.get, ("padding_idx", "per_sample_weights"))
+    call.require(not call.args["scale_grad_by_freq"], _SCALED)
     # -1 is the last row, but none in what PyTorch makes of the operation.
     is_none = padding is None or (padding < 0 and call.packet != "embedding_bag")
     call.require(is_none, "padding_idx is not supported: use embedding, and a sum")
@@ -48,7 +48,7 @@ def embedding_bag(call: Call, weight: Any, numbers: Any, offsets: Any, *_: Any) 
 
 def _of_bags(call: Call, found: Any, numbers: Any, offsets: Any) -> Any:
     """The rows of each bag, reduced. Bags of one length are rows of a matrix."""
-    mode, has_end = call.given["mode"], call.given["include_last_offset"]
+    mode, has_end = call.args["mode"], call.args["include_last_offset"]
     total = shape_of(numbers)[0]
     count, width = call.result_shapes[0]
     if isinstance(offsets, Tensor):

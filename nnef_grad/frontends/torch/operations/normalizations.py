@@ -20,7 +20,7 @@ def _normalized(
 ) -> Any:
     offset = 0.0 if bias is None else _rows(call, bias)[0]
     scale = 1.0 if weight is None else _rows(call, weight)[0]
-    epsilon = call.given.get("eps", call.given.get("epsilon"))
+    epsilon = call.args.get("eps", call.args.get("epsilon"))
     return call("batch_normalization", x, *moments, offset, scale, epsilon=epsilon)
 
 
@@ -31,8 +31,8 @@ def _normalized(
 )  # fmt: skip
 def batch_norm(call: Call, x: Any, weight: Any, bias: Any, *_: Any) -> Any:
     """Normalization of each channel, by what is known of it or by the batch."""
-    running = [call.given.get(name) for name in ("running_mean", "running_var")]
-    if call.given.get("training", False) or running[0] is None:
+    running = [call.args.get(name) for name in ("running_mean", "running_var")]
+    if call.args.get("training", False) or running[0] is None:
         axes = [axis for axis in range(len(shape_of(x))) if axis != 1]
         moments = call("moments", x, axes=axes)
         y = _normalized(call, x, moments, weight, bias)
@@ -48,7 +48,7 @@ def _moved(
 ) -> list[Any]:
     """The running moments, moved towards the batch's, with an estimate of the variance."""
     (mean, variance), shape = moments, shape_of(x)
-    momentum, size = call.given["momentum"], prod(shape) // shape[1]
+    momentum, size = call.args["momentum"], prod(shape) // shape[1]
     unbiased = call("mul", variance, call.ratio(size, size - 1), hint="unbiased")
     made = []
     for old, new in zip(running, (mean, unbiased), strict=True):
@@ -63,7 +63,7 @@ def _moved(
 def _instance_norm(
     call: Call, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, *_: Any
 ) -> Any:
-    if not call.given["use_input_stats"]:
+    if not call.args["use_input_stats"]:
         return _normalized(call, x, _rows(call, mean, variance), weight, bias)
     moments = call("moments", x, axes=list(range(2, len(shape_of(x)))))
     return _normalized(call, x, moments, weight, bias)

@@ -28,11 +28,11 @@ def extrema_along(call: Call, x: Any, *_: Any) -> Sequence[Any]:
     """Extrema along an axis, and their places: of equal ones the first has the gradient."""
     if not shape_of(x):
         return x, 0
-    (x,), count = call.scalars(x), call.given.get("k", 1)
+    (x,), count = call.scalars(x), call.args.get("k", 1)
     along, is_kept = asked(call, x)
-    is_largest = call.given.get("largest", call.packet == "max")
+    is_largest = call.args.get("largest", call.packet == "max")
     results = largest(call, x, count, along[0], is_largest)
-    is_several = "k" in call.given
+    is_several = "k" in call.args
     values, places = (without(call, y, along, is_kept or is_several) for y in results)
     return call.whole(values), places
 
@@ -72,8 +72,8 @@ def in_order(call: Call, x: Any, *_: Any) -> Any:
     """All elements along an axis in order, and their indices; equal ones keep their order."""
     result = x, 0
     if shape_of(x):
-        (along,) = axes_of(call, x, call.given["dim"])
-        ranks, falls = range(shape_of(x)[along]), call.given["descending"]
+        (along,) = axes_of(call, x, call.args["dim"])
+        ranks, falls = range(shape_of(x)[along]), call.args["descending"]
         result = ranked(call, x, along, ranks, is_descending=falls)
     return result[1] if call.packet == "argsort" else result
 
@@ -84,7 +84,7 @@ def kth(call: Call, x: Any, *_: Any) -> Sequence[Any]:
     if not shape_of(x):
         return x, 0
     along, is_kept = asked(call, x)
-    number = call.given.get("k", (shape_of(x)[along[0]] + 1) // 2)
+    number = call.args.get("k", (shape_of(x)[along[0]] + 1) // 2)
     found = ranked(call, x, along[0], [number - 1])
     return [without(call, y, along, is_kept) for y in found]
 

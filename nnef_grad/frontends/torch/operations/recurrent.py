@@ -17,25 +17,25 @@ from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.random import dropout as drop
 
 
-def _lstm(call: Call, states: list[Any], given: Any, weights: Weights) -> list[Any]:
+def _lstm(call: Call, states: list[Any], x: Any, weights: Weights) -> list[Any]:
     h, c = states
-    sums = call("add", given, linear(call, h, weights.of_state, weights.state_bias))
+    sums = call("add", x, linear(call, h, weights.of_state, weights.state_bias))
     h, c = call.expand("lstm_step", sums, c)
     if weights.projection is not None:
         h = linear(call, h, weights.projection, None)
     return [h, c]
 
 
-def _gru(call: Call, states: list[Any], given: Any, weights: Weights) -> list[Any]:
+def _gru(call: Call, states: list[Any], x: Any, weights: Weights) -> list[Any]:
     (h,) = states
     own = linear(call, h, weights.of_state, weights.state_bias)
-    return [call.expand("gru_step", given, own, h)]
+    return [call.expand("gru_step", x, own, h)]
 
 
 def _rnn(name: str) -> Cell:
-    def step(call: Call, states: list[Any], given: Any, weights: Weights) -> list[Any]:
+    def step(call: Call, states: list[Any], x: Any, weights: Weights) -> list[Any]:
         own = linear(call, states[0], weights.of_state, weights.state_bias)
-        return [call(name, call("add", given, own, hint="sums"))]
+        return [call(name, call("add", x, own, hint="sums"))]
 
     return step
 
@@ -53,11 +53,11 @@ def layers(
     call: Call, x: Any, states: Any, parameters: Sequence[Any], *_: Any
 ) -> list[Any]:
     """Several layers, each of one direction or of two."""
-    cell, given = _CELLS[call.packet], call.given
+    cell, args = _CELLS[call.packet], call.args
     states = [states] if not isinstance(states, (list, tuple)) else states
-    axis, count = 1 if given["batch_first"] else 0, given["num_layers"]
-    directions = [False, True] if given["bidirectional"] else [False]
-    groups = _groups(parameters, given["has_biases"], count * len(directions))
+    axis, count = 1 if args["batch_first"] else 0, args["num_layers"]
+    directions = [False, True] if args["bidirectional"] else [False]
+    groups = _groups(parameters, args["has_biases"], count * len(directions))
     last: list[list[Any]] = [[] for _ in states]
     for layer in range(count):
         results = []
@@ -71,7 +71,7 @@ def layers(
                 found.append(call("unsqueeze", end, axes=[0]))
         x = call.joined(results, 2)
         if layer < count - 1:
-            x = drop(call, x, given["dropout"], given["train"])
+            x = drop(call, x, args["dropout"], args["train"])
     return [x, *(call.joined(ends, 0) for ends in last)]
 
 

@@ -31,7 +31,7 @@ def axes_of(call: Call, x: Any, axes: Any) -> list[int]:
 
 def asked(call: Call, x: Any) -> tuple[list[int], bool]:
     """The axes of a reduction, all if it names none, and whether they are kept."""
-    return axes_of(call, x, call.given.get("dim")), call.given.get("keepdim", False)
+    return axes_of(call, x, call.args.get("dim")), call.args.get("keepdim", False)
 
 
 def without(call: Call, x: Any, axes: Sequence[int], is_kept: bool) -> Any:
@@ -78,7 +78,7 @@ def reduction(call: Call, x: Any, *_: Any) -> Any:
 
 @aten("prod")
 def _product(call: Call, x: Any, *_: Any) -> Any:
-    if "dim" not in call.given:
+    if "dim" not in call.args:
         x = call.reshaped(x, [prod(shape_of(x))], "row")
     (x,) = call.scalars(_of_result(call, x))
     along, is_kept = asked(call, x)
@@ -104,7 +104,7 @@ def place(call: Call, x: Any, axis: int | None = None, is_kept: bool = False) ->
 def deviation(call: Call, x: Any, *_: Any) -> Any:
     """The variance, as if there were so many elements less, or its root; and the mean."""
     along, is_kept = asked(call, x)
-    correction = call.given.get("correction", call.given.get("unbiased"))
+    correction = call.args.get("correction", call.args.get("unbiased"))
     correction = 1.0 if correction is None else float(correction)
     average, variance = call("moments", x, axes=along)
     if correction:
@@ -127,7 +127,7 @@ def deviation(call: Call, x: Any, *_: Any) -> Any:
 @aten("linalg_vector_norm", "norm", "frobenius_norm.dim")
 def vector_norm(call: Call, x: Any, *_: Any) -> Any:
     """The root of the sum of powers of sizes: of squares, if there is no exponent."""
-    p = call.given.get("ord", call.given.get("p"))
+    p = call.args.get("ord", call.args.get("p"))
     return norm(call, x, 2 if p is None else p, *asked(call, x))
 
 
@@ -248,8 +248,8 @@ def _sums(call: Call, x: Any, axis: int) -> Any:
     (along,) = axes_of(call, x, axis)
     if is_known(x):
         return simple(np.cumsum(np.asarray(x), along))
-    (given,) = call.scalars(x)
-    return running_sums(call, given, along, call.result_dtype)
+    (scalars,) = call.scalars(x)
+    return running_sums(call, scalars, along, call.result_dtype)
 
 
 @aten("cumprod")

@@ -31,8 +31,8 @@ def reshape(call: Call, x: Any, _size: Any = None, _other: Any = None) -> Any:
 def _squeeze(call: Call, x: Any, axes: Any = None) -> Any:
     shape = shape_of(x)
     rank = len(shape)
-    given = range(rank) if axes is None else axes if isinstance(axes, list) else [axes]
-    named = {call.axis(axis, max(rank, 1)) for axis in given}
+    several = np.ravel(range(rank) if axes is None else axes).tolist()
+    named = {call.axis(axis, max(rank, 1)) for axis in several}
     gone = [axis for axis in range(rank) if axis in named and shape[axis] == 1]
     return call("squeeze", x, axes=gone) if gone else x
 
@@ -179,7 +179,7 @@ def rows(call: Call, x: Any, numbers: Any, axis: int) -> Any:
 @aten("slice", "slice_copy", "narrow", "narrow_copy")
 def slice_(call: Call, x: Any, axis: int = 0, start: Any = None, *_: Any) -> Any:
     """Every element, or some at equal distances, between two bounds."""
-    begin, step = call.known(start or 0, "the start"), call.given.get("step", 1)
+    begin, step = call.known(start or 0, "the start"), call.args.get("step", 1)
     return section(call, x, *bounds(call, x, axis, begin, call.result_shape, step))
 
 
@@ -321,8 +321,8 @@ def pad(call: Call, x: Any, pads: Sequence[Any], *_: Any) -> Any:
     """A border along the last axes, of a number or of what is inside. The sides are given
     from the last one; a negative side is cut off.
     """
-    mode = call.given.get("mode", _REPEATING.get(call.packet, "constant"))
-    value = call.given.get("value")
+    mode = call.args.get("mode", _REPEATING.get(call.packet, "constant"))
+    value = call.args.get("value")
     still = [(0, 0)] * (len(shape_of(x)) - len(pads) // 2)
     sides = [*still, *reversed([*zip(pads[::2], pads[1::2], strict=True)])]
     for axis, (before, after) in enumerate(sides):
