@@ -38,11 +38,15 @@ from nnef_grad.graph.stops import says_stop, stop_definition
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library, standard
 from nnef_grad.language.operators import OPERATIONS
+from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.typecheck import identifiers
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.tensors import number
 from nnef_grad.ops.traits import FED
+
+# The arguments of an operation, by the names of its parameters.
+Values = Mapping[str, Any]
 
 # What expands operations, by their names: called with the reading, the arguments in declared
 # order, and what a step (step.py) says of an invocation.
@@ -65,7 +69,7 @@ class Reading(Evaluator):
     ) -> None:
         super().__init__(emitter)
         self.builtin = self.scope_library = builtin
-        self.fragments: Mapping[str, syntax.Fragment] = {}
+        self.fragments: Mapping[str, Fragment] = {}
         self.compounds = compounds
         self.warnings: list[Problem] = []
 
@@ -114,7 +118,7 @@ class Reading(Evaluator):
         fitted = fit(fragment, values, places, self.numbers_of, is_loose=is_loose)
         return self._invoke(fragment, fitted, node.dtype, hint, place)
 
-    def _declaration(self, node: syntax.Invocation) -> syntax.Fragment:
+    def _declaration(self, node: syntax.Invocation) -> Fragment:
         name, library = node.name, self.scope_library
         if name in library:
             return library[name]
@@ -125,8 +129,8 @@ class Reading(Evaluator):
 
     def _invoke(
         self,
-        fragment: syntax.Fragment,
-        values: Mapping[str, Any],
+        fragment: Fragment,
+        values: Values,
         dtype: str | None,
         hint: str,
         place: Span,
@@ -148,8 +152,8 @@ class Reading(Evaluator):
 
     def body(
         self,
-        fragment: syntax.Fragment,
-        values: Mapping[str, Any],
+        fragment: Fragment,
+        values: Values,
         hint: str,
         place: Span,
     ) -> Any:
@@ -159,15 +163,15 @@ class Reading(Evaluator):
         return results[0] if len(results) == 1 else results
 
     @staticmethod
-    def naming_of(fragment: syntax.Fragment, hint: str) -> Callable[[str], str]:
+    def naming_of(fragment: Fragment, hint: str) -> Callable[[str], str]:
         """Names for the values of a body that is expanded."""
         own = fragment.results[0].name if len(fragment.results) == 1 else None
         return lambda name: hint if name == own else f"{hint}_{name}"
 
     def results_of(
         self,
-        fragment: syntax.Fragment,
-        values: Mapping[str, Any],
+        fragment: Fragment,
+        values: Values,
         naming: Callable[[str], str],
         place: Span,
     ) -> dict[str, Any]:
@@ -197,7 +201,7 @@ class Reading(Evaluator):
         self,
         name: str,
         operands: Sequence[Any],
-        attributes: Mapping[str, Any],
+        attributes: Values,
         dtype: str | None,
         hint: str,
         span: Span,
@@ -212,7 +216,7 @@ class Reading(Evaluator):
         self,
         name: str,
         operands: Sequence[Any],
-        attributes: Mapping[str, Any],
+        attributes: Values,
         hint: str,
         span: Span,
     ) -> Any:
@@ -224,8 +228,8 @@ class Reading(Evaluator):
 
     def _emit(
         self,
-        fragment: syntax.Fragment,
-        values: Mapping[str, Any],
+        fragment: Fragment,
+        values: Values,
         dtype: str | None,
         hint: str,
         place: Span,
@@ -368,9 +372,7 @@ _OWN_VISIT: dict[type, Callable[..., Any]] = {
 }
 
 
-def _with_axes(
-    fragment: syntax.Fragment, values: Mapping[str, Any]
-) -> Mapping[str, Any]:
+def _with_axes(fragment: Fragment, values: Values) -> Mapping[str, Any]:
     """The arguments of an operation, with axes that are counted from the beginning."""
     axes = values.get("axes", [])
     if fragment.name == "unsqueeze" or min(axes, default=0) >= 0:
@@ -384,7 +386,7 @@ def _is_whole(value: Any) -> bool:
     return not isinstance(value, list) and dtype_of(value) == "integer"
 
 
-def _check_results(fragment: syntax.Fragment, place: Span) -> None:
+def _check_results(fragment: Fragment, place: Span) -> None:
     """Refuses a body that does not assign its results."""
     if fragment.body is None:
         message = f"'{fragment.name}' has no body, and no rule gives its shape"

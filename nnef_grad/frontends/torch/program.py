@@ -106,20 +106,10 @@ def _functional(program: ExportedProgram) -> ExportedProgram:
     table = torch.export.default_decompositions()
     done: set[Any] = set()
     # What something is decomposed into may have to be decomposed itself.
-    while missing := {
-        t for t in _not_read(program) - done if t in table or _is_composite(t)
-    }:
-        program = _decomposed(program, {t: table[t] for t in missing if t in table})
+    while missing := _not_read(program) & {*table} - done:
+        program = _decomposed(program, {t: table[t] for t in missing})
         done |= missing
     return program
-
-
-def _is_composite(target: Any) -> bool:
-    """Whether PyTorch has no kernel for an operation, which is always decomposed."""
-    key = torch._C.DispatchKey.CompositeImplicitAutograd
-    return isinstance(
-        target, torch._ops.OpOverload
-    ) and target.has_kernel_for_dispatch_key(key)
 
 
 def _decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:

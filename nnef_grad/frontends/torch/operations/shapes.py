@@ -27,6 +27,11 @@ def reshape(call: Call, x: Any, _size: Any = None, _other: Any = None) -> Any:
     return call.reshaped(x, call.result_shape)
 
 
+@aten("atleast_1d.Sequence", "atleast_2d.Sequence", "atleast_3d.Sequence")
+def _reshape_each(call: Call, tensors: Sequence[Any]) -> Any:
+    return list(map(call.reshaped, tensors, call.result_shapes))
+
+
 @aten("squeeze", "squeeze_copy")
 def _squeeze(call: Call, x: Any, axes: Any = None) -> Any:
     shape = shape_of(x)
@@ -100,6 +105,11 @@ def swap(call: Call, x: Any, first: int = -2, second: int = -1) -> Any:
     if len(order) > 1:
         order[first], order[second] = order[second], order[first]
     return call.transposed(x, order)
+
+
+@aten("numpy_T")
+def _transpose_all(call: Call, x: Any) -> Any:
+    return call.transposed(x, [*reversed(range(len(shape_of(x))))])
 
 
 @aten("permute", "permute_copy")
@@ -363,3 +373,14 @@ def concat(call: Call, tensors: Sequence[Any], axis: int = 0) -> Any:
 def _stack(call: Call, tensors: Sequence[Any], axis: int = 0) -> Any:
     parts = [call.typed(x, call.result_dtype) for x in tensors]
     return call("stack", parts, axis=call.axis(axis, len(call.result_shape)))
+
+
+@aten("cartesian_prod")
+def _cartesian_product(call: Call, tensors: Sequence[Any]) -> Any:
+    extents = tuple(shape_of(x)[0] for x in tensors)
+    columns = []
+    for place, x in enumerate(tensors):
+        own = [n if axis == place else 1 for axis, n in enumerate(extents)]
+        wide = call.broadcast(call.reshaped(x, own), extents)
+        columns.append(call.reshaped(wide, [prod(extents), 1]))
+    return call.reshaped(call.joined(columns, 1), call.result_shape)
