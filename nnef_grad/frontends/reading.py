@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -150,13 +151,7 @@ class Reading(Evaluator):
             return self.body(fragment, values, hint, place)
         return self._emit(fragment, values, dtype, hint, place)
 
-    def body(
-        self,
-        fragment: Fragment,
-        values: Values,
-        hint: str,
-        place: Span,
-    ) -> Any:
+    def body(self, fragment: Fragment, values: Values, hint: str, place: Span) -> Any:
         """The results of a fragment, which is replaced by its body."""
         naming = self.naming_of(fragment, hint)
         results = tuple(self.results_of(fragment, values, naming, place).values())
@@ -349,13 +344,11 @@ class Later:
     """A value that is made when it is first needed."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
+        self._value = cache(make)
 
     def __call__(self) -> Any:
         """The value."""
-        if not hasattr(self, "_value"):
-            self._value = self._make()
-        return self._value
+        return self._value()
 
 
 def valid_name(name: str) -> str:

@@ -58,11 +58,8 @@ def function_of(target: Any) -> Callable[..., Any] | None:
     """The function that reads an operation, if there is one."""
     if not isinstance(target, torch._ops.OpOverload):
         return None
-    packet = target.overloadpacket.__name__
-    space = target.namespace
-    prefix = "" if space == "aten" else f"{space}."
-    exact = OPERATIONS.get(f"{prefix}{packet}.{target._overloadname}")
-    return exact or OPERATIONS.get(f"{prefix}{packet}")
+    name = str(target.overloadpacket).removeprefix("aten.")
+    return OPERATIONS.get(f"{name}.{target._overloadname}") or OPERATIONS.get(name)
 
 
 class ProgramValues(Conversion):
@@ -185,7 +182,7 @@ class Call(Step):
         count = len(defaults) if takes_all else sum(are_places) - 1
         for name in [*defaults][count:]:
             value, default = self.args[name], defaults[name]
-            is_set = value is not default and not _equals(value, default)
+            is_set = isinstance(value, (Tensor, np.ndarray)) or value != default
             if is_set and name not in _IGNORED:
                 self.refuse(f"{name} = {value} is not supported")
         return function(self, *[self.args[name] for name in [*defaults][:count]])
@@ -266,9 +263,3 @@ class Call(Step):
         """A value that no gradient flows through."""
         is_scalar = isinstance(x, Tensor) and x.dtype == "scalar"
         return self.reading.emitter.stop(x) if is_scalar else x
-
-
-def _equals(value: Any, default: Any) -> bool:
-    if isinstance(value, (Tensor, np.ndarray)) or isinstance(default, np.ndarray):
-        return False
-    return bool(value == default)

@@ -175,11 +175,9 @@ def _is_buffer(node: Any) -> bool:
 def _views(node: Any) -> Iterator[Any]:
     """A node, what it is a view of, and so on, as far as views have one operand."""
     yield node
-    while node.op == "call_function" and node.all_input_nodes and _is_view(node):
+    while node.op == "call_function" and node.all_input_nodes:
+        schema = getattr(node.target, "_schema", None)
+        if schema is None or all(r.alias_info is None for r in schema.returns):
+            return
         node = node.all_input_nodes[0]
         yield node
-
-
-def _is_view(node: Any) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and any(r.alias_info is not None for r in schema.returns)
