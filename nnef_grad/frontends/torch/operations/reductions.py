@@ -135,18 +135,9 @@ def norm(
     call: Call, x: Any, p: float, axes: Sequence[int], is_kept: bool = False
 ) -> Any:
     """The norm along axes that are known."""
-    if abs(p) == inf:
-        name = "max_reduce" if p > 0 else "min_reduce"
-        made = call(name, call("abs", x, hint="size"), axes=list(axes))
-    elif p in _NORMS:
-        made = call.expand(_NORMS[p], x, axes=list(axes))
-    else:
-        call.require(p > 0, f"there is no norm with the exponent {p}")
-        made = call.expand("norm", x, axes=list(axes), p=float(p))
+    call.require(p >= 0 or p == -inf, f"there is no norm with the exponent {p}")
+    made = call.expand("norm", x, axes=list(axes), p=float(p))
     return without(call, made, axes, is_kept)
-
-
-_NORMS: dict[float, str] = {0: "nonzeros", 1: "norm_1", 2: "norm_2"}
 
 
 # ---- Distances ----
