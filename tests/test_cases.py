@@ -40,7 +40,8 @@ def test_backward(path: Path, request: pytest.FixtureRequest) -> None:
     result, _ = compile_case(path)
     assert result.exit_code == 0, result.stderr
     compare(path, result.stdout, rewrite=rewrites(request))
-    nnef.infer_shapes(nnef.parse_string(result.stdout))
+    if "tract_registry" not in result.stdout:
+        nnef.infer_shapes(nnef.parse_string(result.stdout))
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ from nnef_grad.graph.ir import (
     shape_of,
     tensors,
 )
-from nnef_grad.graph.loops import SCAN
+from nnef_grad.graph.loops import is_loop
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.symbols import number_needed_by
 
@@ -339,7 +339,7 @@ class _Sweep:
             self.reductions,
             tuple(names[output] for output in self.outputs),
             tuple(names[tensor] for tensor in self.stopped),
-            tuple(op for op in self.graph.operations if op.name == SCAN),
+            tuple(op for op in self.graph.operations if is_loop(op)),
             broadcasts=self._broadcasts(graph),
         )
 

@@ -25,10 +25,10 @@ from nnef_grad.autodiff.split import Cut, backward_half, find_cut, with_loops_of
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import (
-    SCAN,
     Collected,
     Loop,
     changed,
+    is_loop,
     loop_of,
 )
 from nnef_grad.graph.names import NameSupply
@@ -55,13 +55,13 @@ def linearized(
         differentiate: makes the backward graph of a body.
         supply: names the tensors that are collected besides.
     """
-    if all(operation.name != SCAN for operation, _ in activity.operations):
+    if not any(is_loop(operation) for operation, _ in activity.operations):
         return graph, activity
     richer: dict[tuple[Tensor, ...], Operation] = {}
     names = dict(graph.names)
     operations: list[tuple[Operation, Derivation]] = []
     for operation, derivation in activity.operations:
-        if operation.name == SCAN:
+        if is_loop(operation):
             active = _active(operation, activity.tensors, rules)
             if not active.inputs:
                 continue

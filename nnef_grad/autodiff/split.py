@@ -28,7 +28,7 @@ from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.loops import SCAN, external
+from nnef_grad.graph.loops import external, is_loop
 from nnef_grad.graph.names import substitute, with_names, with_tensors
 from nnef_grad.graph.passes import prune
 from nnef_grad.ops.costs import byte_size
@@ -146,8 +146,7 @@ def with_loops_of(graph: Graph, backward: Backward) -> Graph:
         return graph
     richer = {op.outputs[0]: op for op in backward.loops}
     operations = (
-        richer.get(op.outputs[0], op) if op.name == SCAN else op
-        for op in graph.operations
+        richer.get(op.outputs[0], op) if is_loop(op) else op for op in graph.operations
     )
     return replace(graph, operations=tuple(operations))
 

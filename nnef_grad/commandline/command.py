@@ -22,6 +22,7 @@ from nnef_grad.commandline import console
 from nnef_grad.commandline.checking import Checking
 from nnef_grad.commandline.opening import Opened, Reading, split, taken
 from nnef_grad.commandline.progress import Progress
+from nnef_grad.graph.loops import is_loop
 from nnef_grad.language.labels import is_constant
 from nnef_grad.model import as_stored, declared_variables
 from nnef_grad.storage.data import SinglePrecision
@@ -232,8 +233,7 @@ def _lowered(graph: nnef_grad.Graph, target: str, out: str) -> _Document:
     if is_onnx(out):
         # What writes the file lowers the graph.
         return _Document(graph, {})
-    has_loops = any(fragment.registry for fragment in graph.fragments)
-    if target == "nnef" and not has_loops:
+    if target == "nnef" and not any(map(is_loop, graph.operations)):
         # Importing the lowerings, and numpy with them, takes longer than compiling.
         return _Document(graph, {})
     lowered = nnef_grad.lower(graph, target)

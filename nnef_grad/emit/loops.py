@@ -13,11 +13,11 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import has_symbols, may_exceed
 from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.graph.loops import (
-    SCAN,
     Loop,
     Way,
     declaration,
     external,
+    is_loop,
     loop_of,
     steps_of,
 )
@@ -109,12 +109,12 @@ def _invariant(loop: Loop, constants: bool) -> list[tuple[Tensor, ...]]:
 
 def is_short(operation: Operation) -> bool:
     """Whether an operation is a loop whose steps may be put one after the other."""
-    return operation.name == SCAN and not may_exceed(steps_of(operation), LONGEST)
+    return is_loop(operation) and not may_exceed(steps_of(operation), LONGEST)
 
 
 def has_open_count(operation: Operation) -> bool:
     """Whether an operation is a loop whose number of steps has symbols."""
-    return operation.name == SCAN and has_symbols(steps_of(operation))
+    return is_loop(operation) and has_symbols(steps_of(operation))
 
 
 def unrolled(emit: Emitter, operation: Operation) -> Sequence[Operand]:

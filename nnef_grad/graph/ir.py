@@ -28,8 +28,10 @@ from nnef_grad.language.syntax import Fragment, Value
 # what computes with them.
 Shape = tuple[int, ...]
 
-# The operation that passes its operand on, and no gradient back: see stops.py.
+# The operations that graphs have and NNEF has not: one that passes its operand on, and no
+# gradient back (stops.py), and a loop (loops.py).
 STOP = "stop_gradient"
+LOOP = "loop"
 
 
 @identified
@@ -232,8 +234,8 @@ class Graph:
     def fragments(self) -> tuple[Fragment, ...]:
         """The declarations of the operations in the graph that are not standard."""
         own = {op.name: op.definition for op in self.operations}
-        known = standard()
-        return tuple(f for n, f in own.items() if n not in known and n != STOP)
+        known = {STOP, LOOP, *standard()}
+        return tuple(f for n, f in own.items() if n not in known)
 
     @property
     def custom_operations(self) -> frozenset[str]:

@@ -6,8 +6,8 @@ it scans.
 The inputs of the body are, in order, what it sees whole at every step, its states, and a part
 of each tensor that is scanned. Its outputs are the next value of each state, and whatever is
 collected besides. The results of the loop are the last value of each state, and what was
-collected, side by side. In a document a loop is an invocation of tract_core_scan, and its body
-a fragment.
+collected, side by side. In a text its body is a fragment. The standard has no loops: what a
+document calls one is the affair of its dialect.
 """
 
 from __future__ import annotations
@@ -18,15 +18,20 @@ from functools import partial
 from typing import NamedTuple
 
 from nnef_grad.base.source import Source, Span
-from nnef_grad.graph.ir import Graph, Operation, Result, Shape, Tensor, map_tensors
+from nnef_grad.graph.ir import (
+    LOOP,
+    Graph,
+    Operation,
+    Result,
+    Shape,
+    Tensor,
+    map_tensors,
+)
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.language import types
 from nnef_grad.language.library import standard
 from nnef_grad.language.syntax import Fragment, Parameter
 from nnef_grad.language.syntax import Result as Declared
-
-SCAN = "tract_core_scan"
-REGISTRY = "tract_core"
 
 
 class Way(NamedTuple):
@@ -132,6 +137,11 @@ def _content(body: Graph) -> object:
     return named(body.inputs), named(body.outputs), operations
 
 
+def is_loop(operation: Operation) -> bool:
+    """Whether an operation is a loop, whatever it is called."""
+    return "loop" in operation.attributes
+
+
 def loop_of(operation: Operation) -> Loop:
     """The loop that an operation is."""
     loop = operation.attributes["loop"]
@@ -163,7 +173,7 @@ def declaration(loop: Loop) -> Fragment:
     """The declaration of a loop: an operand for each input of its body, called like it, and
     a result for each state and for what is collected.
     """
-    span, names = Span(Source(SCAN, ""), 0, 0), loop.body.names
+    span, names = Span(Source(LOOP, ""), 0, 0), loop.body.names
     operands = [
         Parameter(names[t], types.TensorType(t.dtype), None, span=span)
         for t in loop.body.inputs
@@ -172,9 +182,7 @@ def declaration(loop: Loop) -> Fragment:
     results = tuple(
         Declared(names[t], types.TensorType(t.dtype), span=span) for t in loop.made
     )
-    return Fragment(
-        SCAN, None, (*operands, attribute), results, None, REGISTRY, span=span
-    )
+    return Fragment(LOOP, None, (*operands, attribute), results, None, span=span)
 
 
 def changed(
@@ -184,8 +192,10 @@ def changed(
     results: Iterable[Result],
 ) -> Operation:
     """The operation as another loop, of other operands, to other results."""
+    like = operation.definition
+    declared = replace(declaration(loop), name=like.name, registry=like.registry)
     return Operation(
-        declaration(loop),
+        declared,
         tuple(operands),
         {"loop": loop},
         tuple(results),
@@ -210,7 +220,7 @@ def with_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
 
 
 def _with_body(operation: Operation, change: Callable[[Graph], Graph]) -> Operation:
-    if operation.name != SCAN:
+    if not is_loop(operation):
         return operation
     loop = loop_of(operation)
     body = change(loop.body)
@@ -223,7 +233,7 @@ def _with_body(operation: Operation, change: Callable[[Graph], Graph]) -> Operat
 def loops_in(graph: Graph) -> Iterator[Loop]:
     """The loops of a graph, those inside of another one before it."""
     for operation in graph.operations:
-        if operation.name == SCAN:
+        if is_loop(operation):
             loop = loop_of(operation)
             yield from loops_in(loop.body)
             yield loop

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import compress
 
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.loops import SCAN, Loop, changed, loop_of
+from nnef_grad.graph.loops import Loop, changed, is_loop, loop_of
 from nnef_grad.language.library import standard
 
 
@@ -36,7 +36,7 @@ def prune(graph: Graph) -> Graph:
         for tensor in operation.outputs:
             is_needed = is_needed or tensor in needed
         if is_needed:
-            if operation.name == SCAN:
+            if is_loop(operation):
                 operation = _narrowed(operation, needed)
                 is_narrowed = is_narrowed or operation is not before
             kept.append(operation)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from nnef_grad.graph.ir import STOP, Graph, Operand, Operation, Result, Tensor
-from nnef_grad.graph.loops import SCAN, loop_of, loops_in, with_named_bodies
+from nnef_grad.graph.loops import is_loop, loop_of, loops_in, with_named_bodies
 from nnef_grad.graph.symbols import symbols
 from nnef_grad.language.lexical import INDENT, WIDTH
 from nnef_grad.language.syntax import Fragment, Parameter, Value, literal_value
@@ -37,10 +37,14 @@ def statements(graph: Graph) -> list[str]:
 
 
 def is_of_dialect(graph: Graph) -> bool:
-    """Whether the text of a graph is a document of tract's dialect: it has symbols, or
-    operations of tract's registries.
+    """Whether the text of a graph is a document of tract's dialect: it has symbols, loops,
+    or operations of tract's registries.
     """
-    return bool(symbols(graph)) or any(f.registry for f in graph.fragments)
+    return (
+        bool(symbols(graph))
+        or any(map(is_loop, graph.operations))
+        or any(fragment.registry for fragment in graph.fragments)
+    )
 
 
 def _document(graph: Graph) -> Iterator[str]:
@@ -140,7 +144,7 @@ def print_operation(operation: Operation, names: Names) -> str:
         # Most operations have tensors alone.
         arguments = ", ".join([names[tensor] for tensor in operation.inputs])
         return f"{results} = {_word(operation)}({arguments})"
-    if operation.name == SCAN:
+    if is_loop(operation):
         listed = _lists(operation, names).items()
         lists = (f"{name} = [{', '.join(items)}]" for name, items in listed)
         return f"{results} = {_call_of_loop(operation)}, {', '.join(lists)})"
@@ -163,7 +167,7 @@ def _statement(operation: Operation, names: Names, *, is_body: bool) -> Iterator
     """An assignment in lines; a loop has many arguments. One in the body of another loop
     would keep its states between the steps of that.
     """
-    if operation.name != SCAN:
+    if not is_loop(operation):
         yield f"{INDENT}{print_operation(operation, names)};"
         return
     *others, last = [names[tensor] for tensor in operation.outputs]
@@ -181,7 +185,7 @@ def _statement(operation: Operation, names: Names, *, is_body: bool) -> Iterator
 
 
 def _call_of_loop(operation: Operation) -> str:
-    return f"{SCAN}(body = '{loop_of(operation).body.name}'"
+    return f"{operation.name}(body = '{loop_of(operation).body.name}'"
 
 
 def _lists(operation: Operation, names: Names) -> dict[str, list[str]]:
@@ -207,7 +211,7 @@ def _lists(operation: Operation, names: Names) -> dict[str, list[str]]:
 
 def _comment(operation: Operation, names: Names) -> str:
     """The operation that others are the derivative of, in a line."""
-    if operation.name == SCAN:
+    if is_loop(operation):
         first = names[operation.outputs[0]]
         return f"{INDENT}# {first}, ... = {_call_of_loop(operation)}, ...)"
     return f"{INDENT}# {print_operation(operation, names)}"

@@ -13,7 +13,7 @@ from nnef_grad.base.errors import UsageError
 from nnef_grad.emit.arguments import dtype_of
 from nnef_grad.emit.rule_results import counted, kind
 from nnef_grad.graph.ir import Graph, Operand, Operation, Result, Tensor
-from nnef_grad.graph.loops import SCAN
+from nnef_grad.graph.loops import is_loop
 from nnef_grad.interpreter.registry import (
     EVALUATIONS,
     KINDS,
@@ -93,7 +93,7 @@ def execute(
         advice = "give it a body, or register one with @rules.evaluation in Python"
         raise UsageError(f"{message}: {advice}", operation.span)
     attributes = {**operation.attributes, **_generic_type(operation, dtype)}
-    if operation.name == SCAN:
+    if is_loop(operation):
         attributes["apply"] = partial(_apply, dtype=dtype, operations=operations)
     try:
         with np.errstate(all="ignore"):

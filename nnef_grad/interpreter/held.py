@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.loops import SCAN, Loop
+from nnef_grad.graph.loops import Loop, is_loop
 from nnef_grad.interpreter import quantize
 from nnef_grad.interpreter.elementwise import aligned
 from nnef_grad.interpreter.execution import Operations, operands_of, step
@@ -51,13 +51,13 @@ def hold(
     """
     if operation.name in own:
         return own
-    if operation.name not in HELD and operation.name != SCAN:
+    if operation.name not in HELD and not is_loop(operation):
         return {}
     operands = operands_of(operation, tensors)
     with np.errstate(all="ignore"):
         function = (
             _hold_loop(operands, operation.attributes["loop"], own)
-            if operation.name == SCAN
+            if is_loop(operation)
             else HELD[operation.name](*operands, **operation.attributes)
         )
     held = {operation.name: lambda *moved, **_: function(*moved)}

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.graph.ir import Graph
-from nnef_grad.graph.loops import SCAN, Loop, Way
+from nnef_grad.graph.ir import LOOP, Graph
+from nnef_grad.graph.loops import Loop, Way
 from nnef_grad.interpreter.registry import Array, evaluation
 
 Apply = Callable[[Graph, Sequence[Array]], "list[Array]"]
 
 
-@evaluation(SCAN)
+@evaluation(LOOP)
 def scan(*operands: Array, loop: Loop, apply: Apply) -> Any:
     """The last values of the states, then what was collected; `apply` gives the outputs of
     a graph.

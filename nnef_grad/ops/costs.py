@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 
-from nnef_grad.graph.ir import Operation, Tensor, shape_of
-from nnef_grad.graph.loops import SCAN, loop_of, steps_of
+from nnef_grad.graph.ir import LOOP, Operation, Tensor, shape_of
+from nnef_grad.graph.loops import loop_of, steps_of
 from nnef_grad.ops.traits import RESHAPING, SOURCES
 from nnef_grad.ops.windows import is_reverse, windows_of
 
@@ -124,7 +124,7 @@ def _twice(count: Count, op: Operation) -> int:
 
 
 MULTIPLY_ADDS: dict[str, Count] = {
-    SCAN: _steps,
+    LOOP: _steps,
     **dict.fromkeys(
         ("conv", "deconv", "separable_conv", "separable_deconv"), _filtered
     ),

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nnef_grad.graph.ir import Shape
-from nnef_grad.graph.loops import SCAN, Loop, Way
+from nnef_grad.graph.ir import LOOP, Shape
+from nnef_grad.graph.loops import Loop, Way
 from nnef_grad.ops.registry import Shapes, require, shape
 from nnef_grad.ops.shape import with_extent
 
 
-@shape(SCAN)
+@shape(LOOP)
 def loop_shape(*operands: Shape, loop: Loop) -> Shapes:
     """The last values of the states, then what is collected."""
     whole = len(operands) - len(loop.scanned)

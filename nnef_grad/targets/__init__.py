@@ -24,7 +24,7 @@ from nnef_grad.emit.inline import Decompose, put_bodies
 from nnef_grad.emit.loops import has_open_count
 from nnef_grad.emit.simplify import without_detours
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
-from nnef_grad.graph.loops import REGISTRY, SCAN, with_bodies
+from nnef_grad.graph.loops import is_loop, with_bodies
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.stops import without_stops
 from nnef_grad.graph.symbols import number_needed_by, refuse_symbols
@@ -53,6 +53,7 @@ from nnef_grad.targets.facts import (
     CONVERTER,
     RUNTIMES,
     STANDARD,
+    TRACT_CORE,
     CommonSubset,
     Runtime,
 )
@@ -133,7 +134,7 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
     if not common.registries:
         titles = " and ".join(runtime.title for runtime in runtimes)
         refuse_symbols(graph, f"{titles} cannot run", UnsupportedError)
-    if REGISTRY in common.registries:
+    if TRACT_CORE in common.registries:
         in_rounds = partial(_in_rounds, target=target, common=common, last=_LAST)
         graph = with_bodies(graph, lambda body: join_copies(in_rounds(body)))
         graph = put_constants_before_loops(graph)
@@ -178,8 +179,8 @@ _FIRST = (
     _Pass("khronos tract converter", {"gelu"}, share_probabilities),
 )
 _ALWAYS = (
-    _Pass("tract", None, partial(own_operations.put_own, "tract"), REGISTRY),
-    _Pass("onnx", None, partial(own_operations.put_own, "onnx"), REGISTRY),
+    _Pass("tract", None, partial(own_operations.put_own, "tract"), TRACT_CORE),
+    _Pass("onnx", None, partial(own_operations.put_own, "onnx"), TRACT_CORE),
     _Pass("tract", {"cast"}, move_casts_up),
     _Pass("tract converter", {*LAYERS, "batch_normalization"}, add_biases),
 )
@@ -202,7 +203,7 @@ _OF_INPUTS = (_Pass("tract", {"cast"}, make_inputs_scalar),)
 def _without_loops(graph: Graph) -> Graph:
     """The graph as the standard has it, with steps in the place of loops."""
     graph = put_steps(graph)
-    long = [op for op in graph.operations if op.name == SCAN]
+    long = [op for op in graph.operations if is_loop(op)]
     if long:
         raise UnsupportedError.collect(
             [_problem(op, graph.names, [STANDARD]) for op in long]
@@ -290,6 +291,6 @@ def _problem(
 
 
 def _remedy(operation: Operation) -> Remedy | None:
-    if operation.name != SCAN:
+    if not is_loop(operation):
         return None
     return "symbol" if has_open_count(operation) else "unroll"

@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from nnef_grad.graph.ir import Operation
-from nnef_grad.graph.loops import REGISTRY, SCAN, operations_in
+from nnef_grad.graph.ir import LOOP, Operation
+from nnef_grad.graph.loops import is_loop, operations_in
 from nnef_grad.graph.symbols import number_needed_by
 from nnef_grad.language.library import standard
 from nnef_grad.targets import conditions as when
@@ -27,7 +27,7 @@ class Runtime(NamedTuple):
         names: its name in the table, or several, in a string: the facts of each are its own.
         title: what messages call it.
         registries: those whose operations it may be given, beside the standard's; where
-            there are any, it may be given extents with symbols as well.
+            there are any, it may be given loops, and extents with symbols.
         own: the operations of the registries that it has; None if it has all.
         has_indices: whether it has the index of a maximum, and `sample` and `desample` at
             it. What such an index counts is its own affair: nothing else may read one.
@@ -43,6 +43,8 @@ class Runtime(NamedTuple):
         """Whether it knows an operation by its name."""
         if operation.name in standard():
             return True
+        if is_loop(operation):
+            return bool(self.registries)
         is_there = operation.definition.registry in self.registries
         return is_there and (self.own is None or operation.name in self.own)
 
@@ -56,17 +58,18 @@ CONVERTER = Runtime("nnef-2", "the converter to NNEF 2.0")
 # Whatever reads NNEF, and nothing else.
 STANDARD = Runtime("standard", "the standard")
 
-# The operations of tract's registry that are operators of ONNX as well.
+# The registry of tract's own operations, and those that are operators of ONNX as well.
+TRACT_CORE = "tract_core"
 ONNX_OWN = frozenset(
-    f"{REGISTRY}_{name}" for name in ("broadcast", "erf", "scan", "scatter_nd", "trilu")
+    f"{TRACT_CORE}_{name}" for name in ("broadcast", "erf", "scatter_nd", "trilu")
 )
 
-_ONNX = Runtime("onnx", "ONNX Runtime", frozenset({REGISTRY}), ONNX_OWN, True)
+_ONNX = Runtime("onnx", "ONNX Runtime", frozenset({TRACT_CORE}), ONNX_OWN, True)
 
 RUNTIMES: dict[str, Runtime] = {
     "session": KHRONOS,
     "interpreter": KHRONOS,
-    "tract": Runtime("tract", "tract", frozenset({REGISTRY})),
+    "tract": Runtime("tract", "tract", frozenset({TRACT_CORE})),
     "tract-standard": Runtime("tract", "tract"),
     "onnx": _ONNX,
     # It reads the same files. What scatters elements to an index is slow there.
@@ -120,7 +123,7 @@ class CommonSubset:
             return False
         if not self._knows(operation):
             return True
-        if operation.name == SCAN and any(map(self.lacks, operations_in(operation))):
+        if is_loop(operation) and any(map(self.lacks, operations_in(operation))):
             return True
         if exceptions := self._exceptions.get(operation.name):
             with number_needed_by(operation):
@@ -265,7 +268,7 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("debox", "tract onnx converter", when.always),
     # Loops. What a step makes of what is collected as well is made after the loop, with the
     # parts in the order of that; so is what is the same at each step, which fails.
-    (SCAN, "tract", when.collecting_several_ways | when.making_constants),
+    (LOOP, "tract", when.collecting_several_ways | when.making_constants),
     # Sampling
     ("nearest_upsample", "khronos tract", when.always),
     ("multilinear_upsample", "khronos", when.above_rank(4) | when.not_by_two),

@@ -8,12 +8,12 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.inline import put_bodies
 from nnef_grad.emit.loops import emit_loop, hoisted, is_short, unrolled
 from nnef_grad.graph.extents import has_symbols
-from nnef_grad.graph.ir import Graph, Operand, Operation
-from nnef_grad.graph.loops import SCAN, loop_of
+from nnef_grad.graph.ir import LOOP, Graph, Operand, Operation
+from nnef_grad.graph.loops import is_loop, loop_of
 from nnef_grad.targets.registry import lowering, replaced
 
 
-@lowering(SCAN, applies=is_short)
+@lowering(LOOP, applies=is_short)
 def scan_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """Its steps."""
     return unrolled(emit, op)
@@ -51,7 +51,7 @@ def _joined_copies(emit: Emitter, op: Operation) -> Sequence[Operand]:
 def put_constants_before_loops(graph: Graph) -> Graph:
     """The graph without constants in the bodies of loops."""
     return put_bodies(
-        graph, [_with_constants if op.name == SCAN else None for op in graph.operations]
+        graph, [_with_constants if is_loop(op) else None for op in graph.operations]
     )
 
 

@@ -13,13 +13,13 @@ from nnef_grad.emit.arguments import bind
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
-from nnef_grad.graph.loops import REGISTRY
 from nnef_grad.language.library import tract_library
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import SHAPES
 from nnef_grad.ops.repeat import gather_shape, one_hot
 from nnef_grad.targets.conditions import always, set_to
+from nnef_grad.targets.facts import TRACT_CORE
 from nnef_grad.targets.patterns import is_instance
 from nnef_grad.targets.registry import Relations, lowering
 from nnef_grad.targets.shape import fill
@@ -56,7 +56,7 @@ def tract_core(
 
 @cache
 def _declaration(name: str) -> Fragment:
-    return replace(tract_library()[f"{REGISTRY}_{name}"], body=None)
+    return replace(tract_library()[f"{TRACT_CORE}_{name}"], body=None)
 
 
 def _same(shape: Shape, *others: Any, **attributes: Any) -> Shape:

@@ -16,8 +16,7 @@ from typing import TypeVar
 from nnef_grad.emit.evaluation import instantiate, instantiate_body
 from nnef_grad.emit.inline import Decompose, put_bodies
 from nnef_grad.emit.loops import LONGEST, has_open_count, is_short
-from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
-from nnef_grad.graph.loops import SCAN
+from nnef_grad.graph.ir import LOOP, Graph, Operand, Operation, Tensor
 from nnef_grad.graph.passes import count_uses
 from nnef_grad.language.library import FragmentFile
 from nnef_grad.ops import DECOMPOSITIONS
@@ -67,8 +66,8 @@ REFUSED: Sequence[tuple[str, Condition, str]] = (
         "with windows that have no element inside",
     ),
     (_POOLS, when.cropping, "with negative padding"),
-    (SCAN, when.Condition(has_open_count), "of a number of steps that is not known"),
-    (SCAN, ~when.Condition(is_short), f"of more than {LONGEST:,} steps"),
+    (LOOP, when.Condition(has_open_count), "of a number of steps that is not known"),
+    (LOOP, ~when.Condition(is_short), f"of more than {LONGEST:,} steps"),
     (_INDEXED, _LONG, "with windows of more than 300 elements along an axis"),
 )
 

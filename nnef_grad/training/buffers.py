@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nnef_grad.graph.ir import Graph, Tensor
-from nnef_grad.graph.loops import SCAN, loop_of
+from nnef_grad.graph.ir import LOOP, Graph, Tensor
+from nnef_grad.graph.loops import is_loop, loop_of
 
 Array = Any
 # The uses of a tensor: the name of an operation, and the place of the operand.
@@ -25,7 +25,7 @@ _ARRANGING = {"copy", "reshape", "squeeze", "unsqueeze", "transpose", "tile", "s
 _FILLING: Uses = {("select", 1), ("select", 2)}
 # The place of a state that a loop begins with; and how torch-to-nnef labels it, as a loop of
 # few steps is unrolled.
-_BEGINNING: Uses = {(SCAN, -1)}
+_BEGINNING: Uses = {(LOOP, -1)}
 _OF_BEGINNING = "_0_init"
 # No score comes near: what is added to one of them is a mask.
 _MASKED = -1e4
@@ -68,7 +68,7 @@ def _uses(graph: Graph) -> dict[Tensor, Uses]:
         uses[tensor].add(("", 0))
     for op in reversed(graph.operations):
         first = states = len(op.inputs)
-        if op.name == SCAN:
+        if is_loop(op):
             loop = loop_of(op)
             first = len(loop.full)
             states = first + loop.states

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from support.checks import document
+from support.onnx_files import run as in_runtime
 
 import nnef_grad
 from nnef_grad import interop
@@ -67,12 +68,7 @@ def run(
     interop.to_onnx(graph, path, overwrite=True)
     model = onnx.load(path)
     onnx.checker.check_model(model, full_check=True)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 2
-    session = onnxruntime.InferenceSession(path, options)
-    outputs = [output.name for output in session.get_outputs()]
-    there = {fed.name: feeds[fed.name] for fed in session.get_inputs()}
-    return dict(zip(outputs, session.run(outputs, there), strict=True))
+    return in_runtime(path, feeds, threads=2)
 
 
 def values(graph: nnef_grad.Graph) -> dict[str, Array]:

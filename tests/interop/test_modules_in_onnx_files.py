@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from support.onnx_files import run
 
 import nnef_grad
 from nnef_grad import interop
@@ -93,13 +94,6 @@ def oracle(module: Any, inputs: list[Any]) -> tuple[Array, Array, dict[str, Arra
     result.backward(seed.double())
     gradients = {name: p.grad.numpy() for name, p in exact.named_parameters()}
     return result.detach().numpy(), seed.numpy(), gradients
-
-
-def run(path: Path, feeds: dict[str, Array]) -> dict[str, Array]:
-    session = onnxruntime.InferenceSession(path)
-    there = {fed.name: feeds[fed.name] for fed in session.get_inputs()}
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(None, there), strict=True))
 
 
 def close(found: Array, expected: Array) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from support.checks import document
+from support.onnx_files import run
 
 import nnef_grad
 from nnef_grad import interop
@@ -321,18 +322,6 @@ def agrees(folder: Path) -> nnef_grad.Backward:
     found = run(folder / "backward.onnx", feeds)
     close(found, nnef_grad.evaluate(backward, feeds, data))
     return backward
-
-
-def run(path: Path, feeds: dict[str, Array]) -> dict[str, Array]:
-    session = onnxruntime.InferenceSession(path)
-    there = {fed.name: feeds[fed.name] for fed in session.get_inputs()}
-    return dict(
-        zip(
-            [o.name for o in session.get_outputs()],
-            session.run(None, there),
-            strict=True,
-        )
-    )
 
 
 def close(found: dict[str, Array], expected: Mapping[str, Array]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.onnx_files import run
 
 import nnef_grad
 from nnef_grad.interop import from_onnx, to_onnx
@@ -83,11 +84,10 @@ def test_fake_quantization(tmp_path: Path, dtype: Any, axis: int | None) -> None
     backward = nnef_grad.differentiate(model.graph, wrt="x")
     gradients = nnef_grad.evaluate(backward, {"x": x, "grad_y": seed}, model.data)
     np.testing.assert_allclose(gradients["grad_x"], leaf.grad, rtol=1e-6)
-    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxruntime")
     to_onnx(backward, tmp_path / "bwd.onnx", model.data)
-    session = runtime.InferenceSession(tmp_path / "bwd.onnx")
-    (result,) = session.run(["grad_x"], {"x": x, "grad_y": seed})
-    np.testing.assert_allclose(result, leaf.grad, rtol=1e-6)
+    results = run(tmp_path / "bwd.onnx", {"x": x, "grad_y": seed})
+    np.testing.assert_allclose(results["grad_x"], leaf.grad, rtol=1e-6)
 
 
 def test_constant_codes_are_a_variable(tmp_path: Path) -> None:
@@ -104,11 +104,9 @@ def test_constant_codes_are_a_variable(tmp_path: Path) -> None:
     assert [*model.graph.labels] == ["numbers"]
     np.testing.assert_array_equal(model.data["numbers"], w * scale)
     x = random.standard_normal((3, 6)).astype(np.float32)
-    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxruntime")
     # Otherwise it multiplies codes, with a smaller precision.
-    options = runtime.SessionOptions()
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    (wanted,) = runtime.InferenceSession(path, options).run(None, {"x": x})
+    (wanted,) = run(path, {"x": x}, is_optimised=False).values()
     found = nnef_grad.evaluate(model.graph, {"x": x}, model.data)["y"]
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from support.onnx_files import run
 from support.symbolic_loops import CELLS
 from support.symbolic_loops import document as loop
 from support.symbolic_models import DENSE
@@ -30,12 +30,6 @@ DATA = {
 def backward() -> nnef_grad.Backward:
     text = open_document(DENSE + "y = softmax(h, axes = [1]);")
     return nnef_grad.differentiate(nnef_grad.loads(text))
-
-
-def run(path: Path, feeds: dict[str, Any]) -> dict[str, Any]:
-    session = onnxruntime.InferenceSession(path)
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(None, feeds), strict=True))
 
 
 def test_symbols_are_named_dimensions(

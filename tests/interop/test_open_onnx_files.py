@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.onnx_files import run
 
 import nnef_grad
 from nnef_grad import interop
 from nnef_grad.base.errors import NnefGradError, UsageError
-from nnef_grad.graph.loops import SCAN
+from nnef_grad.graph.ir import LOOP
 
 onnx: Any = pytest.importorskip("onnx")
 onnxruntime: Any = pytest.importorskip("onnxruntime")
@@ -137,11 +138,7 @@ def in_onnx_runtime(
 ) -> dict[str, Any]:
     path = folder / "backward.onnx"
     interop.to_onnx(backward, path, data, overwrite=True)
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    names = [value.name for value in session.get_outputs()]
-    read = {value.name for value in session.get_inputs()}
-    given = {name: x for name, x in feeds.items() if name in read}
-    return dict(zip(names, session.run(None, given), strict=True))
+    return run(path, feeds)
 
 
 def close(found: Any, wanted: Any) -> None:
@@ -221,7 +218,7 @@ def agrees(path: Path, sizes: Mapping[str, Any]) -> nnef_grad.Graph:
     model = interop.from_onnx(path)
     graph, data = model.graph, model.data
     feeds = {n: RANDOM.standard_normal(s).astype(np.float32) for n, s in sizes.items()}
-    theirs = onnxruntime.InferenceSession(path).run(None, feeds)
+    theirs = [*run(path, feeds).values()]
     for name, wanted in zip(graph.output_names, theirs, strict=True):
         close(nnef_grad.evaluate(graph, feeds, data)[name], wanted)
     backward = nnef_grad.differentiate(graph, wrt="all")
@@ -300,7 +297,7 @@ def test_scan(steps: Any, direction: int, tmp_path: Path) -> None:
     inputs = {"first": [2, 3], "x": [2, steps, 3]}
     write([node], inputs, path, [weights("W", 3, 3)], made)
     graph = agrees(path, {"first": (2, 3), "x": (2, 4, 3)})
-    assert [op.name for op in graph.operations].count(SCAN) == 1
+    assert [op.name for op in graph.operations].count(LOOP) == 1
 
 
 @pytest.mark.parametrize("count", [3, "T", 1200])
@@ -337,7 +334,7 @@ def test_loop(count: Any, tmp_path: Path) -> None:
     write(nodes, {"first": [3], "x": [count, 3]}, path, made=made)
     number = 5 if isinstance(count, str) else count
     graph = agrees(path, {"first": (3,), "x": (number, 3)})
-    is_loop = SCAN in [op.name for op in graph.operations]
+    is_loop = LOOP in [op.name for op in graph.operations]
     assert is_loop == (count != 3)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from support.onnx_files import run
 
 import nnef_grad
 from nnef_grad import interop
@@ -46,12 +47,6 @@ def save(path: Path, nodes: list[Any], inputs: list[Any], data: dict[str, Any]) 
 
 def scalars(items: Any) -> Array:
     return np.array(items, np.float32)
-
-
-def run(path: Path, feeds: dict[str, Array]) -> dict[str, Array]:
-    session = onnxruntime.InferenceSession(path)
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(None, feeds), strict=True))
 
 
 def agrees(path: Path) -> nnef_grad.Graph:

@@ -196,9 +196,9 @@ PACKAGES = {
 }
 
 
-def network() -> nnef_grad.Graph:
+def network(batch: int = 8) -> nnef_grad.Graph:
     """A small network with a normalization."""
-    return nnef_grad.loads(NETWORK)
+    return nnef_grad.loads(NETWORK.replace("[8, ", f"[{batch}, "))
 
 
 def network_data() -> dict[str, Array]:

@@ -69,3 +69,29 @@ def test_the_text_of_a_graph_with_symbols_has_the_filters_of_the_dialect() -> No
     wanted = nnef_grad.evaluate(backward, fed)
     for name, array in nnef_grad.evaluate(again, fed).items():
         np.testing.assert_allclose(array, wanted[name], rtol=1e-9, atol=1e-12)
+
+
+def test_a_filter_in_a_loop_is_read_back() -> None:
+    text = f"""{EXTENSION}extension KHR_enable_fragment_definitions;
+
+fragment cell( x: tensor<scalar>, w: tensor<scalar>, s: tensor<scalar> )
+-> ( n: tensor<scalar> )
+{{
+    y = deconv(x, w, 0.0, padding = [(1, 1)]);
+    n = s + y;
+}}
+
+graph net( x, w, s ) -> ( y )
+{{
+    x = external(shape = [6, 3, 4]);
+    w = external(shape = [3, 3, 3]);
+    s = external(shape = [1, 3, 4]);
+    y = tract_core_scan(body = 'cell', scan = [('x', x, 0, 1)], full = [('w', w)],
+        state = [('s', s, 'n')], output = [('n', 'last', 0, 1)]);
+}}
+"""
+    loop = nnef_grad.loads(text, unroll=0)
+    again = nnef_grad.loads(nnef_grad.dumps(loop), unroll=0)
+    values = random_values(loop, seed=0)
+    y, other = (nnef_grad.evaluate(g, values.inputs)["y"] for g in (loop, again))
+    np.testing.assert_allclose(other, y, rtol=1e-9, atol=1e-12)

@@ -422,6 +422,16 @@ def test_the_backward_graph_of_a_network_computes_the_same() -> None:
 BLOCKS = "size = [1, 1, 2, 2], stride = [1, 1, 2, 2], padding = [(0, 0), (0, 0), (0, 0), (0, 0)]"
 
 
+def same_when_lowered(
+    graph: nnef_grad.Graph, inputs: Mapping[str, Any], expected: Any
+) -> None:
+    """Compares the gradient that a graph computes when it is lowered for each target."""
+    for target in LOWERED:
+        lowered = nnef_grad.lower(graph, target)
+        gradient = nnef_grad.evaluate(reread(lowered), inputs, lowered.data)["grad_x"]
+        np.testing.assert_array_equal(gradient, expected)
+
+
 @pytest.mark.parametrize("settings", [BLOCKS, "size = [1, 1, 3, 3], border = 'ignore'"])
 def test_the_first_of_several_maxima_is_taken(settings: str) -> None:
     graph = nnef_grad.differentiate(
@@ -430,10 +440,7 @@ def test_the_first_of_several_maxima_is_taken(settings: str) -> None:
     (_, seed) = graph.inputs
     inputs = {"x": np.zeros((1, 1, 4, 4)), "grad_y": np.ones(seed.shape)}
     expected = nnef_grad.evaluate(graph, inputs)["grad_x"]
-    for target in LOWERED:
-        lowered = nnef_grad.lower(graph, target)
-        found = nnef_grad.evaluate(reread(lowered), inputs, lowered.data)["grad_x"]
-        np.testing.assert_array_equal(found, expected)
+    same_when_lowered(graph, inputs, expected)
 
 
 def test_infinity_is_a_number_in_blocks() -> None:
@@ -442,10 +449,8 @@ def test_infinity_is_a_number_in_blocks() -> None:
     ).graph
     x = np.array([[[[-np.inf, np.inf, 1.0, 0.0], [0.0, 0.0, -np.inf, 0.0]]]])
     inputs = {"x": x, "grad_y": np.array([[[[2.0, np.inf]]]])}
-    for target in LOWERED:
-        lowered = nnef_grad.lower(graph, target)
-        found = nnef_grad.evaluate(reread(lowered), inputs, lowered.data)["grad_x"]
-        np.testing.assert_array_equal(found, [[[[0.0, 2.0, np.inf, 0.0], [0.0] * 4]]])
+    expected = [[[[0.0, 2.0, np.inf, 0.0], [0.0] * 4]]]
+    same_when_lowered(graph, inputs, expected)
 
 
 def test_infinity_is_a_number_next_to_a_border_that_is_ignored() -> None:
@@ -458,10 +463,7 @@ def test_infinity_is_a_number_next_to_a_border_that_is_ignored() -> None:
     x[..., 3:] = np.arange(5.0)[:, None]
     inputs = {"x": x, "grad_y": np.arange(1.0, 10.0).reshape(1, 1, 3, 3)}
     expected = nnef_grad.evaluate(graph, inputs)["grad_x"]
-    for target in LOWERED:
-        lowered = nnef_grad.lower(graph, target)
-        found = nnef_grad.evaluate(reread(lowered), inputs, lowered.data)["grad_x"]
-        np.testing.assert_array_equal(found, expected)
+    same_when_lowered(graph, inputs, expected)
 
 
 def test_an_index_of_other_windows_is_looked_at() -> None:

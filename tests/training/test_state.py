@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 import torch
 from support import reference
-from support.training_steps import MLP, Evaluated, batches, own, random_data
+from support.training_steps import (
+    MLP,
+    Evaluated,
+    batches,
+    network,
+    network_data,
+    own,
+    random_data,
+)
 
 import nnef_grad
 from nnef_grad.interop import to_onnx
@@ -29,24 +37,6 @@ MOMENTS = tuple(
     f"{name}_{moment}" for name in NAMES for moment in ("first_moment", "second_moment")
 )
 CORRECTIONS = ("adam_correction1", "adam_correction2")
-NETWORK = """version 1.0;
-
-graph network( image ) -> ( logits )
-{
-    image = external(shape = [4, 1, 6, 6]);
-    filter = variable(shape = [3, 1, 3, 3], label = 'conv/filter');
-    mean = variable(shape = [1, 3], label = 'norm/mean');
-    variance = variable(shape = [1, 3], label = 'norm/variance');
-    offset = variable(shape = [1, 3], label = 'norm/offset');
-    scale = variable(shape = [1, 3], label = 'norm/scale');
-    weight = variable(shape = [5, 27], label = 'linear/weight');
-    conv1 = conv(image, filter);
-    norm = batch_normalization(conv1, mean, variance, offset, scale, epsilon = 1e-5);
-    pool = max_pool(relu(norm), size = [1, 1, 2, 2], stride = [1, 1, 2, 2]);
-    flat = reshape(pool, shape = [4, 27]);
-    logits = linear(flat, weight);
-}
-"""
 # Steps of every kind, by what they are made with.
 STEPS: Mapping[str, Mapping[str, Any]] = {
     "plain": {"optimizer": "sgd"},
@@ -66,15 +56,12 @@ def trained(state: Any = None, **options: Any) -> Step:
     )
 
 
-def network(**options: Any) -> Step:
-    graph = nnef_grad.loads(NETWORK)
-    data = random_data(graph)
-    data["norm/variance"] = np.ones((1, 3))
+def trained_network(**options: Any) -> Step:
     return nnef_grad.training_step(
-        graph,
+        network(batch=4),
         loss="softmax_cross_entropy_with_labels",
         optimizer="momentum",
-        data=data,
+        data=network_data(),
         batch_statistics=0.1,
         **options,
     )
@@ -108,7 +95,7 @@ def without_comments(text: str) -> str:
 
 def test_a_step_of_a_network_is_read_again() -> None:
     for state in ("variables", "inputs"):
-        text = nnef_grad.dumps(network(state=state).graph)
+        text = nnef_grad.dumps(trained_network(state=state).graph)
         nnef.infer_shapes(nnef.parse_string(text))
         nnef_grad.loads(text)
 
@@ -264,8 +251,8 @@ def test_a_variable_has_the_name_that_is_the_label_of_another() -> None:
 
 @pytest.mark.parametrize("target", sorted(TARGETS))
 def test_a_target_has_the_form_with_inputs(target: str) -> None:
-    step = network(target=target)
-    wanted = network(state="inputs" if target != "nnef" else None)
+    step = trained_network(target=target)
+    wanted = trained_network(state="inputs" if target != "nnef" else None)
     assert step.inputs == wanted.inputs
     assert step.outputs == wanted.outputs
     assert step.state == wanted.state

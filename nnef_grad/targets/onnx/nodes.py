@@ -16,7 +16,7 @@ from nnef_grad.frontends.step import entering
 from nnef_grad.frontends.values import Array, Data
 from nnef_grad.graph.extents import Dimension, Extent, has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor
-from nnef_grad.graph.loops import SCAN, Loop
+from nnef_grad.graph.loops import Loop, is_loop
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.printer import print_operation
 from nnef_grad.graph.symbols import number_needed_by, symbols
@@ -309,7 +309,7 @@ class Nodes:
         operation = self._operation if self is self._root else None
         origin = operation.origin if operation else None
         if origin is not self._origin[0]:
-            is_plain = origin is not None and origin.name != SCAN
+            is_plain = origin is not None and not is_loop(origin)
             text = print_operation(origin, self._names) if origin and is_plain else ""
             self._origin = origin, text
         return self._origin[1]

@@ -13,8 +13,8 @@ from onnx import TensorProto, numpy_helper
 from onnx.helper import np_dtype_to_tensor_dtype
 
 from nnef_grad.frontends.onnx.operations import elementwise
-from nnef_grad.graph.ir import Operand, Operation, Tensor
-from nnef_grad.graph.loops import SCAN, loop_of
+from nnef_grad.graph.ir import LOOP, Operand, Operation, Tensor
+from nnef_grad.graph.loops import loop_of
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.parts import slice_positions
 from nnef_grad.ops.windows import AxisWindows, is_reverse, windows_of
@@ -349,7 +349,7 @@ def _scatter(nodes: Nodes, op: Operation) -> None:
     nodes.node("ScatterND", [x, indices, updates], reduction=reduction)
 
 
-@writer(SCAN)
+@writer(LOOP)
 def _loop(nodes: Nodes, op: Operation) -> None:
     """The body reads what it sees whole from the graph around it."""
     loop = loop_of(op)

@@ -7,26 +7,51 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate_body
 from nnef_grad.emit.inline import Decompose, put_bodies
 from nnef_grad.graph.ir import Graph, Operation, Result, Tensor
+from nnef_grad.graph.loops import is_loop, with_bodies
 from nnef_grad.graph.names import NameSupply, with_names
 from nnef_grad.graph.passes import without_needless
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
 from nnef_grad.targets.conv import exchanged
+from nnef_grad.targets.facts import TRACT_CORE
 from nnef_grad.targets.pool import max_pool_lowered
+
+# A loop, in the dialect.
+SCAN = f"{TRACT_CORE}_scan"
 
 
 def in_dialect(graph: Graph) -> Graph:
     """A graph for the printer: what its text means in the dialect is what the graph given
     computes. It is not to be evaluated: a deconvolution has the dialect's filter.
     """
+    graph = with_bodies(graph, in_dialect)
     spelled = put_bodies(graph, [_spelling(op) for op in graph.operations])
-    return graph if spelled is graph else without_needless(spelled, graph)
+    graph = graph if spelled is graph else without_needless(spelled, graph)
+    # One for all that is derived of a loop: it stands under one comment.
+    scan = cache(_scan)
+    return replace(
+        graph, operations=tuple(_called(scan, op) for op in graph.operations)
+    )
+
+
+def _called(scan: Callable[[Operation], Operation], operation: Operation) -> Operation:
+    """The operation, with the word of the dialect for what is a loop."""
+    origin = operation.origin
+    if origin is not None and is_loop(origin):
+        operation = replace(operation, origin=scan(origin))
+    return scan(operation) if is_loop(operation) else operation
+
+
+def _scan(loop: Operation) -> Operation:
+    declared = replace(loop.definition, name=SCAN, registry=TRACT_CORE)
+    return replace(loop, definition=declared)
 
 
 def _spelling(operation: Operation) -> Decompose | None:

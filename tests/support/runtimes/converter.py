@@ -18,8 +18,8 @@ from nnef_tools.io.nnef import Reader
 from nnef_tools.io.onnx import Writer
 from nnef_tools.optimization.nnef_optimizer import Optimizer
 
+from support.onnx_files import run
 from support.runtimes.cases import Array
-from support.runtimes.onnx import run
 from support.runtimes.worker import serve
 
 
