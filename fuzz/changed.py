@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, MutableSequence
 from dataclasses import fields, is_dataclass
+from io import BytesIO
 from pathlib import Path
 from random import Random
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -20,7 +21,7 @@ from fuzz.inputs import Input
 from fuzz.stored import tensors
 from fuzz.tars import END, Member, packed
 from nnef_grad.graph.ir import Graph
-from nnef_grad.storage.files import decode
+from nnef_grad.storage.files import text_of
 
 # There are thousands of words and places of syntax to each operation.
 MOST_OF_A_TYPE = 50
@@ -76,7 +77,7 @@ def examine_changed(item: Input, clock: Clock) -> None:
         NnefGradError: they cannot be made.
         Broken: they are others after the changes.
     """
-    text, options = decode(item.data, "<fuzz>").text, item.options["changed"]
+    text, options = text_of(BytesIO(item.data), "<fuzz>").text, item.options["changed"]
     clock(len(text), check=True)
     made = _made(text, options["what"])
     before = {what: shown(value) for what, value in made.items()}

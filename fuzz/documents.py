@@ -14,7 +14,7 @@ from random import Random
 from lark import Lark
 from lark.grammar import Rule, Symbol
 
-from nnef_grad.language.grammar import grammar_path
+from nnef_grad.language.lalr import grammar_path
 from nnef_grad.language.library import standard
 from nnef_grad.language.syntax import Parameter
 from nnef_grad.language.types import ArrayType, Primitive, TensorType, TupleType, Type

@@ -6,6 +6,7 @@ names.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from fuzz.written import read_again, statements
 from nnef_grad.base.errors import NnefGradError
 from nnef_grad.graph.ir import Graph
 from nnef_grad.language.labels import is_constant
-from nnef_grad.storage.files import decode
+from nnef_grad.storage.files import text_of
 from nnef_grad.training import Step, run
 
 STEPS = 3
@@ -48,7 +49,7 @@ def examine_step(item: Input, clock: Clock) -> None:
         NnefGradError: the step is refused under the given names.
         Broken: it is another step.
     """
-    text, options = decode(item.data, "<fuzz>").text, item.options["step"]
+    text, options = text_of(BytesIO(item.data), "<fuzz>").text, item.options["step"]
     names: Names = options["names"]
     found = trained(text, options, names, clock)
     try:

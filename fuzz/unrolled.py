@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from io import BytesIO
 from math import prod
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from nnef_grad.autodiff.backward import Backward
 from nnef_grad.base.errors import NnefGradError
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.symbols import symbols, with_numbers
-from nnef_grad.storage.files import decode
+from nnef_grad.storage.files import text_of
 
 # A mutation may make a tensor, or a number of steps, as large as it likes.
 MOST_ELEMENTS = 20_000
@@ -41,7 +42,7 @@ def examine_loop(item: Input, clock: Clock) -> None:
         NnefGradError: the document is refused.
         Broken: something that must hold does not.
     """
-    text, options = decode(item.data, "<fuzz>").text, item.options["loop"]
+    text, options = text_of(BytesIO(item.data), "<fuzz>").text, item.options["loop"]
     size = len(text)
     clock(size)
     graph = nnef_grad.loads(text, unroll=0)

@@ -14,6 +14,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from fuzz.written import LONG, read_again, statements
 from nnef_grad.base.errors import NnefGradError
 from nnef_grad.base.source import Source
 from nnef_grad.language.format import format_text
-from nnef_grad.storage.files import decode
+from nnef_grad.storage.files import text_of
 
 # ---- The property ----
 
@@ -59,7 +60,7 @@ def examine(item: Input, clock: Clock | None = None) -> str:
 
 def _compile(item: Input, clock: Clock) -> None:
     size = len(item.data)
-    source = decode(item.data, "<fuzz>")
+    source = text_of(BytesIO(item.data), "<fuzz>")
     clock(size)
     formatted = _format(source)
     clock(size)

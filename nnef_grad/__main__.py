@@ -5,32 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from functools import partial
 from importlib import import_module
 from types import FrameType
 
 # How many objects are made before the garbage collector looks for cycles again: modules
 # and options have few of them.
 THRESHOLD = 100_000
-
-
-def main() -> None:
-    """`nnef-grad`, and `python -m nnef_grad`."""
-    _run("nnef_grad.commandline.cli")
-
-
-def format_files() -> None:
-    """`nnef-grad-fmt`."""
-    _run("nnef_grad.commandline.fmt_cli")
-
-
-def make_step() -> None:
-    """`nnef-grad-step`."""
-    _run("nnef_grad.commandline.step_cli")
-
-
-def merge() -> None:
-    """`nnef-grad-merge`."""
-    _run("nnef_grad.commandline.merge_cli")
 
 
 def _run(module: str) -> None:
@@ -63,6 +44,12 @@ def _exit(number: int, _: FrameType | None) -> None:
     os.write(2, b"interrupted\n")
     os._exit(128 + number)
 
+
+# `nnef-grad`, and `python -m nnef_grad`; and the other commands.
+main = partial(_run, "nnef_grad.commandline.cli")
+format_files = partial(_run, "nnef_grad.commandline.fmt_cli")
+make_step = partial(_run, "nnef_grad.commandline.step_cli")
+merge = partial(_run, "nnef_grad.commandline.merge_cli")
 
 if __name__ == "__main__":
     main()

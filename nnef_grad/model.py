@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nnef_grad.autodiff.backward import Backward
-from nnef_grad.autodiff.rule_files import check_rules
-from nnef_grad.autodiff.rules import Rules
+from nnef_grad.autodiff.rules import Rules, check_rules
 from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import (
     InvalidGraphError,
@@ -39,15 +38,51 @@ from nnef_grad.storage.data import (
     parts_of,
     undeclared,
 )
-from nnef_grad.storage.files import PathLike, read_source, write_texts
+from nnef_grad.storage.files import Part, PathLike, Text, read_source, write_texts
 from nnef_grad.storage.output import ModelFormat
-from nnef_grad.storage.parts import Part, Text
 from nnef_grad.storage.paths import Steps
 
 if TYPE_CHECKING:
     from nnef_grad.storage.data import Data
 
 Shapes = Mapping[str, Sequence[int]]
+
+
+class Options(NamedTuple):
+    """How a text is read; see `load`."""
+
+    input_shapes: Shapes | None = None
+    batch: int | None = None
+    expand: Sequence[str] = ()
+    rules: Rules | None = None
+    lenient: bool = False
+    dialect: str | None = None
+    symbols: Mapping[str, int] | None = None
+    unroll: int = LONGEST
+
+    def extent(self, name: str, axis: int) -> int | None:
+        """The extent that the caller gives an axis of an input, if it does."""
+        shapes = self.input_shapes or {}
+        if name in shapes:
+            return dict(enumerate(shapes[name])).get(axis)
+        return self.batch if axis == 0 else None
+
+    def shape(self, name: str, declared: Shape) -> Shape:
+        """The shape of an input."""
+        shapes = self.input_shapes or {}
+        shape = tuple(shapes.get(name, declared))
+        if len(shape) != len(declared):
+            wrong = f"the shape {list(shape)} has rank {len(shape)}"
+            raise UsageError(f"input '{name}' has rank {len(declared)}, but {wrong}")
+        if self.batch is not None and name not in shapes and shape:
+            shape = (self.batch, *shape[1:])
+        if any(extent < 1 for extent in shape) and shape != declared:
+            must = f"the extents of input '{name}' must be positive"
+            raise UsageError(f"{must}, but are {list(shape)}")
+        return shape
+
+
+_USUAL = Options()
 
 
 @public
@@ -92,28 +127,16 @@ def load(
     Raises:
         NnefGradError: it cannot be read, or its text is not a valid graph.
     """
-    container = containers.open_container(path)
-    return from_container(
-        container,
-        input_shapes=input_shapes,
-        batch=batch,
-        expand=expand,
-        rules=rules,
-        lenient=lenient,
-        dialect=dialect,
-        symbols=symbols,
-        unroll=unroll,
+    options = Options(
+        input_shapes, batch, expand, rules, lenient, dialect, symbols, unroll
     )
+    return from_container(containers.open_container(path), options)
 
 
-def from_container(container: Container, **options: Any) -> Graph:
-    """The graph of an open container; see `load`."""
-    return from_source(
-        container.graph(),
-        container.quantization(),
-        stored=VariableData(container),
-        **options,
-    )
+def from_container(container: Container, options: Options = _USUAL) -> Graph:
+    """The graph of an open container."""
+    stored = VariableData(container)
+    return from_source(container.graph(), container.quantization(), options, stored)
 
 
 @public
@@ -134,20 +157,11 @@ def loads(
     """Reads a graph from a string; `name` is its name in error messages, `quant` a
     string of quantization info. Otherwise as `load`.
     """
-    source = Source(name, text)
-    quantization = None if quant is None else Source(f"{name}.quant", quant)
-    return from_source(
-        source,
-        quantization,
-        input_shapes,
-        batch,
-        expand,
-        rules,
-        lenient,
-        dialect=dialect,
-        symbols=symbols,
-        unroll=unroll,
+    options = Options(
+        input_shapes, batch, expand, rules, lenient, dialect, symbols, unroll
     )
+    info = None if quant is None else Source(f"{name}.quant", quant)
+    return from_source(Source(name, text), info, options)
 
 
 @public
@@ -191,9 +205,7 @@ def save(
         _save_text(graph, path, data, overwrite)
         return
     declared = declared_variables(graph)
-    if everything and data is not None:
-        declared += undeclared(declared, _first(data))
-    parts = _parts(path, _texts(graph), declared, data, partial)
+    parts = _parts(_texts(graph), declared, data, partial, everything)
     output.write_stored(path, parts, overwrite=overwrite)
 
 
@@ -211,7 +223,7 @@ def save_source(
     output.refuse_text(path)
     info = None if quantization is None else quantization.text
     declared = declared_variables(from_source(source, quantization))
-    parts = _parts(path, (source.text, info), declared, data)
+    parts = _parts((source.text, info), declared, data)
     output.write_stored(path, parts, overwrite=overwrite)
 
 
@@ -236,8 +248,8 @@ def save_several(
     parts: dict[Steps, Part] = {}
     for folder, (graph, data) in models.items():
         declared = declared_variables(graph)
-        declared += undeclared(declared, _first(data))
-        for steps, part in _parts(path, _texts(graph), declared, data).items():
+        own = _parts(_texts(graph), declared, data, everything=True)
+        for steps, part in own.items():
             place = (*filter(None, [folder]), *steps)
             if place in parts:
                 message = f"'{'/'.join(place)}' would be two files"
@@ -246,26 +258,22 @@ def save_several(
     output.write_stored(path, parts, overwrite=overwrite)
 
 
-def _first(data: Data) -> Data:
-    """The mapping of which all is written."""
-    return data.maps[0] if isinstance(data, ChainMap) else data
-
-
 def _parts(
-    path: PathLike,
     texts: tuple[str, str | None],
     declared: list[Declared],
     data: Data | None,
     partial: bool = False,
+    everything: bool = False,
 ) -> dict[Steps, Part]:
-    """The files of a model, from the text of its graph, that of its quantization info, and
-    the data of its variables.
-    """
+    """The files of a model: of its texts, and of the data of its variables."""
     names = (containers.GRAPH, containers.QUANTIZATION)
     pairs = zip(names, texts, strict=True)
     parts: dict[Steps, Part] = {(n,): Text(text) for n, text in pairs if text}
+    if data is not None and everything:
+        whole = data.maps[0] if isinstance(data, ChainMap) else data
+        declared = [*declared, *undeclared(declared, whole)]
     if data is not None:
-        parts |= parts_of(declared, data, Path(path).parent, partial)
+        parts |= parts_of(declared, data, partial)
     return parts
 
 
@@ -346,49 +354,42 @@ def _graph(graph: Graph | Backward) -> Graph:
 def from_source(
     source: Source,
     quantization: Source | None = None,
-    input_shapes: Shapes | None = None,
-    batch: int | None = None,
-    expand: Sequence[str] = (),
-    rules: Rules | None = None,
-    lenient: bool = False,
-    *,
-    dialect: str | None = None,
-    symbols: Mapping[str, int] | None = None,
-    unroll: int = LONGEST,
+    options: Options = _USUAL,
     stored: VariableData | None = None,
 ) -> Graph:
-    """The checked flat graph of a source; see `load`. The data of its variables, `stored`,
-    are read where a dialect needs their values.
-    """
+    """The graph of a source; `stored` are data for dialects that compute with them."""
     with bounded_nesting(Span(source, 0, 0)):
-        wanted = {name: tuple(shape) for name, shape in (input_shapes or {}).items()}
-        _refuse_primitive(expand)
-        rules = rules if rules is not None else Rules()
-        inputs = _Inputs(wanted, batch)
-        if dialect_of(source, dialect) == TRACT:
+        for name in options.expand:
+            refuse_unknown([name], standard(), "the standard has no operation")
+            if standard()[name].body is None:
+                raise UsageError(f"'{name}' is a primitive operation: it has no body")
+        rules = options.rules if options.rules is not None else Rules()
+        if dialect_of(source, options.dialect) == TRACT:
             from nnef_grad.frontends.tract.evaluation import Given
             from nnef_grad.frontends.tract.reading import read_graph
 
             given = Given(
-                symbols or {},
+                options.symbols or {},
                 stored,
-                inputs.shape,
-                inputs.extent,
-                {*expand},
-                unroll,
+                options.shape,
+                options.extent,
+                {*options.expand},
+                options.unroll,
             )
             graph, document = read_graph(source, rules.opset, given)
-            _refuse_unknown(document, wanted)
+            _refuse_unknown_inputs(document, options)
         else:
             document = parse_document(source)
-            _refuse_unknown(document, wanted)
-            _refuse_symbols(symbols)
+            _refuse_unknown_inputs(document, options)
+            for name in options.symbols or ():
+                message = f"a standard document has no symbols, but '{name}' is given"
+                raise UsageError(message)
             graph = build_graph(
                 document,
                 rules.opset,
-                shapes=inputs.shape,
-                compounds=expand,
-                lenient=lenient,
+                shapes=options.shape,
+                compounds=options.expand,
+                lenient=options.lenient,
             )
         rules.refuse_unknown(graph.declared)
         if quantization is None:
@@ -398,53 +399,9 @@ def from_source(
         return replace(graph, quantization=entries)
 
 
-def _refuse_symbols(symbols: Mapping[str, int] | None) -> None:
-    for name in symbols or ():
-        message = f"a standard document has no symbols, but '{name}' is given"
-        raise UsageError(message)
-
-
-def _refuse_unknown(document: Document, wanted: Mapping[str, Shape]) -> None:
+def _refuse_unknown_inputs(document: Document, options: Options) -> None:
     inputs = [p.name for p in document.graph.parameters]
-    refuse_unknown(wanted, inputs, "the graph has no input")
-
-
-def _refuse_primitive(expand: Sequence[str]) -> None:
-    for name in expand:
-        refuse_unknown([name], standard(), "the standard has no operation")
-        if standard()[name].body is None:
-            raise UsageError(f"'{name}' is a primitive operation: it has no body")
-
-
-class _Inputs(NamedTuple):
-    """The extents that the caller gives inputs.
-
-    Attributes:
-        wanted: shapes, by the name of the input.
-        batch: the extent of axis 0 of the others.
-    """
-
-    wanted: Mapping[str, Shape]
-    batch: int | None
-
-    def extent(self, name: str, axis: int) -> int | None:
-        """The extent that the caller gives an axis, if it does."""
-        if name in self.wanted:
-            return dict(enumerate(self.wanted[name])).get(axis)
-        return self.batch if axis == 0 else None
-
-    def shape(self, name: str, declared: Shape) -> Shape:
-        """The shape of an input."""
-        shape = self.wanted.get(name, declared)
-        if len(shape) != len(declared):
-            given = f"the shape {list(shape)} has rank {len(shape)}"
-            raise UsageError(f"input '{name}' has rank {len(declared)}, but {given}")
-        if self.batch is not None and name not in self.wanted and shape:
-            shape = (self.batch, *shape[1:])
-        if any(extent < 1 for extent in shape) and shape != declared:
-            must = f"the extents of input '{name}' must be positive"
-            raise UsageError(f"{must}, but are {list(shape)}")
-        return shape
+    refuse_unknown(options.input_shapes or (), inputs, "the graph has no input")
 
 
 # ---- Rules ----

@@ -1,7 +1,10 @@
-"""The options of the commands: the page about them, their examples, their completion."""
+"""The options of the commands: the page about them, which has an example of each, and their
+completion.
+"""
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
@@ -17,9 +20,8 @@ from support.processes import environment
 
 import nnef_grad
 from nnef_grad.commandline import step_cli
-from nnef_grad.commandline.cli import main
-from nnef_grad.commandline.options import OPTIONS, Groups, Option
-from nnef_grad.commandline.step_options import STEP_OPTIONS
+from nnef_grad.commandline.cli import OPTIONS, Groups, main
+from nnef_grad.commandline.step_cli import STEP_OPTIONS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "command-line.md"
@@ -129,12 +131,19 @@ COMMANDS: dict[str, tuple[click.Command, Groups]] = {
 }
 
 
+# The examples on the page, by the anchor of their option.
+EXAMPLES: dict[str, str] = dict(
+    re.findall(
+        r'^<a id="(.*?)"></a>.*\n.*\n\n    (.*)$', PAGE.read_text("utf-8"), re.MULTILINE
+    )
+)
+
+
 def examples() -> list[Any]:
     return [
         pytest.param(command, option, id=f"{command} {option.name}")
-        for command, (main, _) in COMMANDS.items()
-        for option in main.params
-        if isinstance(option, Option)
+        for command, (_, groups) in COMMANDS.items()
+        for option in listed(groups)
     ]
 
 
@@ -170,7 +179,7 @@ def index(options: Groups, own: Groups) -> str:
     return f"## All options\n\n{head}{''.join(lines)}\n"
 
 
-def listed(groups: Groups) -> list[Option]:
+def listed(groups: Groups) -> list[click.Option]:
     return [*chain.from_iterable(groups.values())]
 
 
@@ -182,17 +191,19 @@ def sections(groups: Groups, level: str, prefix: str) -> str:
     )
 
 
-def entry(option: Option, prefix: str) -> str:
+def entry(option: click.Option, prefix: str) -> str:
+    """The example is written by hand, and stays."""
     name, text = text_of(option)
-    anchor = f'<a id="{prefix}{anchor_of(option)}"></a>'
-    return f"{anchor}**`{name}`**\n{text}\n\n    {option.example}\n\n"
+    anchor = f"{prefix}{anchor_of(option)}"
+    example = EXAMPLES.get(anchor, "")
+    return f'<a id="{anchor}"></a>**`{name}`**\n{text}\n\n    {example}\n\n'
 
 
-def anchor_of(option: Option) -> str:
+def anchor_of(option: click.Option) -> str:
     return max(option.opts, key=len).lstrip("-")
 
 
-def text_of(option: Option) -> tuple[str, str]:
+def text_of(option: click.Option) -> tuple[str, str]:
     """The names of an option, and its help."""
     return option.get_help_record(click.Context(main)) or ("", "")
 
@@ -226,11 +237,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("command", "option"), examples())
-def test_an_example(command: str, option: Option, folder: Path) -> None:
-    assert any(name in shlex.split(option.example) for name in option.opts)
-    first, *words = shlex.split(option.example.partition("|")[0])
-    assert first == command
-    if command == "nnef-grad-step":
+def test_an_example(command: str, option: click.Option, folder: Path) -> None:
+    is_shared = option in listed(OPTIONS)
+    example = EXAMPLES[("" if is_shared else "step-") + anchor_of(option)]
+    assert any(name in shlex.split(example) for name in option.opts)
+    first, *words = shlex.split(example.partition("|")[0])
+    assert first == ("nnef-grad" if is_shared else command)
+    if command == "nnef-grad-step" and is_shared:
+        words += ["--loss", "huber"]
+    elif command == "nnef-grad-step":
         write_step_models(folder)
     result = CliRunner().invoke(COMMANDS[command][0], words)
     assert result.exit_code == 0, result.stderr

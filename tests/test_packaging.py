@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PROGRAM = """
 import nnef_grad
 from nnef_grad.language.library import standard
-from nnef_grad.language.grammar import grammar_path
+from nnef_grad.language.lalr import grammar_path
 from nnef_grad.autodiff.rules import derivative_library
 from nnef_grad.training import training_step
 

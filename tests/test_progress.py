@@ -25,11 +25,11 @@ graph net( x, w ) -> ( y )
 # Every stage takes a moment, which is more than the delay.
 SLOW = """
 import time
-import nnef_grad.commandline.progress as progress
+import nnef_grad.commandline.console as console
 from nnef_grad.commandline import cli, command
 from nnef_grad.interpreter.gradcheck import _Comparison
 
-progress.DELAY = progress.INTERVAL = 0.02
+console.DELAY = console.INTERVAL = 0.02
 
 def slowly(function):
     def slow(*arguments, **options):

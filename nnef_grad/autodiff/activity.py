@@ -13,14 +13,11 @@ from nnef_grad.graph.symbols import number_needed_by
 
 
 class Activity(NamedTuple):
-    """The tensors and operations that gradients flow through.
+    """The tensors and operations that gradients flow through, these with their
+    derivatives.
 
-    Attributes:
-        tensors: the active tensors, which are scalar, depend on a tensor that is
-            differentiated with respect to, and are what an output depends on, with a
-            derivative that is not zero.
-        operations: those that gradients flow through from one to another, with their
-            derivatives.
+    A tensor is active that is scalar, depends on one that is differentiated with
+    respect to, and is what an output depends on, with a derivative that is not zero.
     """
 
     tensors: set[Tensor]
@@ -34,11 +31,9 @@ def find_activity(
     rules: Rules,
     stopped: Iterable[Tensor] = (),
 ) -> Activity:
-    """The activity between some tensors and the outputs; a stopped tensor depends on
-    nothing.
-    """
+    """The activity between tensors and outputs; a stopped tensor depends on nothing."""
     dependent, halted = {*wrt}, {*stopped}
-    fed: list[tuple[Operation, Derivation]] = []
+    moving: list[tuple[Operation, Derivation]] = []
     for operation in graph.operations:
         if dependent.isdisjoint(operation.inputs):
             continue
@@ -46,16 +41,14 @@ def find_activity(
             derivation = rules.derivation(operation)
         if derivation.is_zero:
             continue
-        scalars = [t for t in operation.outputs if t.dtype == "scalar"]
-        made = [tensor for tensor in scalars if tensor not in halted]
-        if made:
-            dependent.update(made)
-            fed.append((operation, derivation))
+        results = {t for t in operation.outputs if t.dtype == "scalar"} - halted
+        if results:
+            dependent |= results
+            moving.append((operation, derivation))
     active = dependent.intersection(outputs)
     reached: list[tuple[Operation, Derivation]] = []
-    for pair in reversed(fed):
-        operation, _ = pair
+    for operation, derivation in reversed(moving):
         if not active.isdisjoint(operation.outputs):
             active.update(dependent.intersection(operation.inputs))
-            reached.append(pair)
+            reached.append((operation, derivation))
     return Activity(active, reached[::-1])

@@ -1,14 +1,21 @@
 """Applies rules: to any operation, and rules that are written in NNEF, fragments that are
 instantiated.
+
+What a rule emits depends on the shapes, data types and attributes of an operation, not on
+which tensors it has. So it is traced: applied to tensors that stand for any. What it emits
+for these is a body, which is instantiated wherever the operation differs from the traced one
+in its tensors only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Union
 
-from nnef_grad.base.errors import InvalidGraphError
+from nnef_grad.base.errors import InvalidGraphError, NnefGradError
+from nnef_grad.base.source import Span
 from nnef_grad.emit.arguments import settings_key, thaw
+from nnef_grad.emit.bodies import MARK, Body, body_of, instantiate
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import Evaluator, parameters
 from nnef_grad.emit.rule_results import check_gradients
@@ -19,47 +26,30 @@ from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import Rule, Shapes
 
 Gradients = tuple[tuple[Tensor, Union[Tensor, float]], ...]
+# Emits operations for some tensors, and returns tensors and numbers in nested tuples. It
+# depends on nothing but the data types and shapes of the tensors.
+Build = Callable[[Emitter, Sequence[Tensor]], "tuple[Any, ...]"]
 
 
 def pull_back(
-    rule: Rule, emit: Emitter, operation: Operation, received: tuple[Any, ...]
-) -> Gradients:
-    """The gradients that a rule gives the tensors among the operands of an operation.
-
-    Args:
-        rule: of whatever kind.
-        emit: emits what the rule does.
-        operation: the operation.
-        received: the gradients of its results.
-
-    Raises:
-        InvalidGraphError: the rule returns something else.
-    """
-    found = rule(emit, operation, *received)
-    return tuple(check_gradients(operation, found, emit.knows))
-
-
-def pull_back_alike(
     rule: Rule,
     operation: Operation,
     received: tuple[Any, ...],
     emit: Emitter,
     inputs: Sequence[Tensor],
 ) -> Gradients:
-    """The same for an operation with others in place of the tensors of its operands, its
-    results and what they received.
+    """The gradients that a rule gives the tensors among the operands of an operation
+    that is like another one, but for the tensors that it has and received.
     """
     tensors = iter(inputs)
     values = operation.operands, operation.results, received
     operands, results, gradients = map_tensors(lambda _: next(tensors), values)
     alike = operation.rewired(operands, results)
-    return pull_back(rule, emit, alike, gradients)
+    return tuple(check_gradients(alike, rule(emit, alike, *gradients), emit.knows))
 
 
 def likeness(operation: Operation, received: tuple[Any, ...]) -> object:
-    """Equal for operations, and what they received, that differ in their tensors only.
-    What a result has received is like the result.
-    """
+    """Equal for operations, and what they received, that differ in tensors only."""
     return (
         operation.name,
         operation.dtype,
@@ -70,14 +60,64 @@ def likeness(operation: Operation, received: tuple[Any, ...]) -> object:
     )
 
 
-def _kinds(values: tuple[Any, ...]) -> tuple[object, ...]:
-    return tuple(
-        [(v.dtype, v.shape) if type(v) is Tensor else _kind(v) for v in values]
-    )
+def _kinds(value: Any) -> object:
+    if type(value) is Tensor:
+        return value.dtype, value.shape
+    if isinstance(value, tuple):
+        return tuple([_kinds(item) for item in value])
+    return repr(value)
 
 
-def _kind(value: Any) -> object:
-    return _kinds(value) if isinstance(value, tuple) else repr(value)
+class Traces:
+    """The traces of one differentiation, by keys that are equal for equal operations."""
+
+    def __init__(self, emit: Emitter) -> None:
+        self._emit = emit
+        self._met: set[object] = set()
+        self._bodies: dict[object, Body | None] = {}
+
+    def apply(
+        self,
+        key: object,
+        build: Build,
+        inputs: Sequence[Tensor],
+        caller: Span | None = None,
+    ) -> tuple[Any, ...]:
+        """Emits what `build` does for some inputs, and returns what it returns. It is traced
+        when the key is met again.
+
+        Args:
+            key: tells how `build` differs from others, and the data types and shapes of
+                the inputs; None if it may depend on anything.
+            build: emits the operations.
+            inputs: the tensors that it depends on.
+            caller: the place of what the operations are emitted for.
+        """
+        results = None
+        if key is not None and key in self._met:
+            if key not in self._bodies:
+                self._bodies[key] = _traced(build, self._emit, inputs)
+            body = self._bodies[key]
+            results = body and instantiate(body, self._emit, inputs, caller=caller)
+        self._met.add(key)
+        return build(self._emit, inputs) if results is None else results
+
+
+def _traced(build: Build, emit: Emitter, inputs: Sequence[Tensor]) -> Body | None:
+    """The body that is emitted; None where an operation is refused, to be refused for
+    the tensors themselves, or has several results, which are named together.
+    """
+    tracer = Emitter(emit.opset)
+    tracer.naming = lambda name: f"{name}{MARK}"
+    try:
+        stand_ins = [tracer.stand_in(tensor) for tensor in inputs]
+        results = build(tracer, stand_ins)
+    except NnefGradError:
+        return None
+    emitted = tracer.operations[len(inputs) :]
+    if not all(len(op.results) == len(op.outputs) == 1 for op in emitted):
+        return None
+    return body_of(stand_ins, emitted, results, tracer.called)
 
 
 def apply_rule(
@@ -110,22 +150,21 @@ def shapes_by_rule(
 ) -> Shapes:
     """The shapes of an operation's results, by a rule that returns tensors of them."""
     emitter = Emitter(opset)
-    shapes = iter(operands)
+    operand_shapes = iter(operands)
     scope = {
         p.name: thaw(p.type, attributes[p.name])
         if p.name in attributes
-        else _stand_in(emitter, p.type, next(shapes))
+        else _stand_in(emitter, p.type, next(operand_shapes))
         for p in rule.parameters
     }
     try:
         results = Evaluator(emitter).instantiate(rule, scope, str, None)
     except RecursionError:
-        message = (
-            f"'{rule.name}' and the shape rules that it uses use each other without end"
-        )
+        rules = f"'{rule.name}' and the shape rules that it uses"
+        message = f"{rules} use each other without end"
         raise InvalidGraphError(message, rule.span) from None
-    found = [_shapes(value) for value in results.values()]
-    return found[0] if len(found) == 1 else found
+    shapes = [_shapes(value) for value in results.values()]
+    return shapes[0] if len(shapes) == 1 else shapes
 
 
 def _stand_in(emitter: Emitter, type_: Type, shape: Any) -> Any:

@@ -28,12 +28,7 @@ GROUPS = ("all", "inputs", "variables")
 
 
 class Broadcast(NamedTuple):
-    """A broadcast of the forward graph.
-
-    Attributes:
-        operand: the tensor that was broadcast.
-        result: the first result of the operation that broadcast it.
-    """
+    """A broadcast of the forward graph: of a tensor, by the operation with a first result."""
 
     operand: str
     result: str
@@ -107,9 +102,7 @@ def summary(graph: Graph, backward: Backward) -> str:
 def finished(
     graph: Graph, forward: Graph, emit: Emitter, reserved: Iterable[str]
 ) -> Graph:
-    """The graph that was emitted for a forward graph, without what is not used, with final
-    names, verified, and with the quantization of the forward tensors.
-    """
+    """The graph emitted for a forward graph, without what is unused, with its names."""
     used = prune(graph)
     simplified = unmask(restore(used, emit.simplified), emit.is_new)
     graph = used if simplified is used else prune(simplified)
@@ -120,35 +113,27 @@ def finished(
 
 
 def completed(graph: Graph, quantization: Mapping[str, Quantization]) -> Graph:
-    """The graph with its inputs first, verified, and with the quantization of those of
-    its tensors that have one.
-    """
+    """The graph with its inputs first, verified, with the quantization of tensors."""
     graph = put_inputs_first(graph)
     verify(graph)
     return replace(graph, quantization=carry_quantization(quantization, graph))
 
 
 def _without_needless_copies(graph: Graph, forward: Graph) -> Graph:
-    """The graph with gradients in the place of tensors that are used for nothing else
-    than to be copied to them.
-    """
-    made = {*graph.outputs}.difference(forward.outputs)
-    copying = [
-        op
+    """The graph with gradients in place of what is only used to be copied to them."""
+    gradients = {*graph.outputs}.difference(forward.outputs)
+    copies = {
+        op.inputs[0]: op.outputs[0]
         for op in graph.operations
-        if op.name == "copy" and op.inputs and op.outputs[0] in made
-    ]
-    if not copying:
+        if op.name == "copy" and op.inputs and op.outputs[0] in gradients
+    }
+    if not copies:
         return graph
     uses = count_uses(graph)
     fed = {t for op in graph.operations if op.name in FED for t in op.outputs}
-    copies = {
-        source: result
-        for (source,), (result,) in ((op.inputs, op.outputs) for op in copying)
-        if uses[source] == 1 and source not in fed
-    }
-    results = {(result,) for result in copies.values()}
-    operations = (op for op in graph.operations if op.outputs not in results)
+    copies = {t: c for t, c in copies.items() if uses[t] == 1 and t not in fed}
+    results = {*copies.values()}
+    operations = (op for op in graph.operations if results.isdisjoint(op.outputs))
     return replace(graph, operations=tuple(substitute(op, copies) for op in operations))
 
 
@@ -170,8 +155,8 @@ def differentiated_outputs(
 ) -> tuple[Tensor, ...]:
     """The outputs that are differentiated; see `differentiate`."""
     if outputs is not None:
-        known = dict(zip(graph.output_names, graph.outputs, strict=True))
-        return scalars_named(graph, known, outputs, "output")
+        by_name = dict(zip(graph.output_names, graph.outputs, strict=True))
+        return scalars_named(graph, by_name, outputs, "output")
     scalars = _scalars(graph.outputs)
     if not scalars:
         message = f"graph '{graph.name}' has no scalar output"
@@ -184,9 +169,9 @@ def _scalars(candidates: Iterable[Tensor]) -> tuple[Tensor, ...]:
 
 
 def scalars_named(
-    graph: Graph, known: Mapping[str, Tensor], names: Sequence[str], what: str
+    graph: Graph, among: Mapping[str, Tensor], names: Sequence[str], what: str
 ) -> tuple[Tensor, ...]:
-    """The scalar tensors of a graph, among the known ones, that have some names.
+    """The scalar tensors of a graph, among some of them, that have some names.
 
     Raises:
         UsageError: a name is unknown, named twice, or that of a tensor of another type.
@@ -194,16 +179,16 @@ def scalars_named(
     if not names:
         raise UsageError(f"no {what} is named")
     for index, name in enumerate(names):
-        if name not in known:
+        if name not in among:
             message = f"the graph has no {what} '{name}'"
             if what == "tensor" and name in GROUPS:
                 raise UsageError(f"{message}: the group '{name}' stands alone")
-            names = [*known, *(GROUPS if what == "tensor" else ())]
+            names = [*among, *(GROUPS if what == "tensor" else ())]
             raise UsageError(f"{message}{advice_on(graph, name, names)}")
-        dtype = known[name].dtype
+        dtype = among[name].dtype
         if dtype != "scalar":
             message = f"'{name}' is a tensor of type {dtype}"
             raise UsageError(f"{message}: only scalar tensors have gradients")
         if name in names[:index]:
             raise UsageError(f"{what} '{name}' is named twice")
-    return tuple(known[name] for name in names)
+    return tuple(among[name] for name in names)

@@ -29,13 +29,7 @@ from nnef_grad.ops.shape import reshaped
 def batch(
     emit: Emitter, graph: Graph, input: Tensor, values: Tensor
 ) -> dict[Tensor, Tensor]:
-    """Emits the operations of a graph, for many values of an input.
-
-    Args:
-        emit: emits the operations; its opset has those of the graph.
-        graph: a flat graph.
-        input: the input that is replaced.
-        values: what replaces it, with a leading axis in front of the input's.
+    """Emits the operations of a flat graph, for many values of an input.
 
     Returns:
         For each tensor of the graph that depends on the input, the tensor with the
@@ -82,26 +76,23 @@ def _batch_operation(
     """The results with the new axis, by the results without it."""
     form = _RULES.get(operation.name)
     if form is None:
-        message = f"'{operation.name}' has no form for many values at once"
-        raise NoDerivativeError(message, operation.span)
+        raise _refusal(operation, "values")
     emit.origin = operation.origin
     emit.naming = step_names(f"{{}}_{emit.called(operation.outputs[0])}")
-    results = form(_Many(emit, operation, many))
-    pairs = list(zip(tensors(operation.results), tensors(results), strict=True))
-    for plain, widened in pairs:
+    results = tensors(form(_Many(emit, operation, many)))
+    for plain, widened in zip(operation.outputs, results, strict=True):
         emit.set_hint(widened, emit.called(plain))
-    return dict(pairs)
+    return dict(zip(operation.outputs, results, strict=True))
+
+
+def _refusal(operation: Operation, what: str) -> NoDerivativeError:
+    message = f"'{operation.name}' has no form for many {what} at once"
+    return NoDerivativeError(message, operation.span)
 
 
 @dataclass(frozen=True)
 class _Many:
-    """An operation with operands some of which have the new axis.
-
-    Attributes:
-        emit: emits what takes its place.
-        operation: the operation.
-        many: the tensors that have the new axis, by the same without it.
-    """
+    """An operation, and the tensors that have the new axis, by the same without it."""
 
     emit: Emitter
     operation: Operation
@@ -118,14 +109,9 @@ class _Many:
         return self.operation.settings
 
     @property
-    def result(self) -> Shape:
-        """The shape of the result, without the new axis."""
-        return self.operation.outputs[0].shape
-
-    @property
     def whole(self) -> Shape:
         """The shape of the result, with the new axis."""
-        return (self.count, *self.result)
+        return (self.count, *self.operation.outputs[0].shape)
 
     def aligned(self, operand: Operand) -> Any:
         """The operand with a leading axis, of extent 1 where it does not depend on the
@@ -194,8 +180,7 @@ def gather(op: _Many) -> Sequence[Any]:
     """Along an axis one further; the indices are the same for all values."""
     x, indices = op.operation.operands
     if indices in op.many:
-        message = "'gather' has no form for many indices at once"
-        raise NoDerivativeError(message, op.operation.span)
+        raise _refusal(op.operation, "indices")
     return op.again(op.aligned(x), indices, axis=op.attributes["axis"] + 1)
 
 
@@ -204,15 +189,12 @@ def gather(op: _Many) -> Sequence[Any]:
 
 def windows(op: _Many) -> Sequence[Any]:
     """The windows do not extend along the new axis."""
-    first = {
-        "size": 1,
-        "padding": (0, 0),
-        "stride": 1,
-        "dilation": 1,
-        "output_shape": op.count,
+    first: dict[str, Any] = {"padding": (0, 0), "output_shape": op.count}
+    attributes = {
+        name: (first.get(name, 1), *items)
+        for name in ("size", "padding", "stride", "dilation", "output_shape")
+        if (items := op.attributes.get(name))
     }
-    given = ((name, op.attributes.get(name)) for name in first)
-    attributes = {name: (first[name], *items) for name, items in given if items}
     return op.again(*map(op.repeated, op.operation.operands), **attributes)
 
 
@@ -223,91 +205,72 @@ def folded(op: _Many) -> Sequence[Any]:
 
 
 def _larger_batch(op: _Many, x: Tensor) -> Tensor:
-    batch = op.count * x.shape[0]
-    return reshaped(op.emit, op.many[x], (batch, *x.shape[1:]), hint="images")
+    shape = (op.count * x.shape[0], *x.shape[1:])
+    return reshaped(op.emit, op.many[x], shape, hint="images")
 
 
 # ---- Convolutions ----
 
 
 def conv(op: _Many) -> Sequence[Any]:
-    """The new axis goes into the batch, or, where there are many filters, into the
-    channels.
-    """
+    """The new axis goes into the batch or, with many filters, into the channels."""
     x, w, *_ = op.operation.inputs
-    several = _by_groups if x in op.many else _by_channels
-    convolved = (several if w in op.many else _by_batch)(op, x, w)
+    if w in op.many:
+        convolved = _by_groups(op, x, w) if x in op.many else _by_channels(op, x, w)
+    else:
+        batched = _convolved(op, _larger_batch(op, x), w, op.whole[2])
+        convolved = reshaped(op.emit, batched, op.whole)
     return (op.emit("add", convolved, op.aligned(op.operation.operands[2])),)
-
-
-def _by_batch(op: _Many, x: Tensor, w: Tensor) -> Tensor:
-    """Many images are a larger batch."""
-    convolved = _convolved(op, _larger_batch(op, x), w, op.result[1])
-    return reshaped(op.emit, convolved, op.whole)
 
 
 def _by_groups(op: _Many, x: Tensor, w: Tensor) -> Tensor:
     """Many filters on as many images make as many times the groups."""
-    emit, many, groups = op.emit, op.count, op.count * _groups(op, x)
-    batch, channels, *extents = x.shape
+    many, order, (batch, channels, *extents) = op.count, (1, 0, 2), x.shape
     merged = (batch, many * channels, *extents)
-    order = (1, 0, 2)
-    images = _rearranged(emit, op.many[x], (many, batch), order, merged, "images")
+    images = _rearranged(op.emit, op.many[x], (many, batch), order, merged, "images")
     shape = (many * w.shape[0], *w.shape[1:])
-    filters = reshaped(emit, op.many[w], shape, hint="filters")
-    convolved = _convolved(op, images, filters, many * op.result[1], groups=groups)
-    return _rearranged(emit, convolved, (batch, many), order, op.whole, "channels")
+    filters = reshaped(op.emit, op.many[w], shape, hint="filters")
+    groups = many * _groups(op, x)
+    convolved = _convolved(op, images, filters, many * op.whole[2], groups=groups)
+    return _rearranged(op.emit, convolved, (batch, many), order, op.whole, "channels")
 
 
 def _by_channels(op: _Many, x: Tensor, w: Tensor) -> Tensor:
     """Many filters on the same images give as many times the channels."""
-    groups = _groups(op, x)
-    filters = _filters_by_group(op, w, groups)
-    convolved = _convolved(op, x, filters, op.count * op.result[1], groups=groups)
-    apart, order = (x.shape[0], groups, op.count), (2, 0, 1, 3)
-    return _rearranged(op.emit, convolved, apart, order, op.whole, "channels")
+    many, groups, (first, second, *window) = op.count, _groups(op, x), w.shape
+    if op.operation.name == "deconv":
+        apart, shape = (many, first), (first, many * second, *window)
+    else:
+        apart, shape = (many, groups), (many * first, second, *window)
+    filters = _rearranged(op.emit, op.many[w], apart, (1, 0, 2), shape, "filters")
+    convolved = _convolved(op, x, filters, many * op.whole[2], groups=groups)
+    parts, order = (x.shape[0], groups, many), (2, 0, 1, 3)
+    return _rearranged(op.emit, convolved, parts, order, op.whole, "channels")
 
 
 def _convolved(
     op: _Many, images: Tensor, filters: Tensor, channels: int, **attributes: Any
 ) -> Tensor:
-    """The operation on other images, with other filters, which give that many
-    channels.
-    """
-    given = op.attributes.get("output_shape")
-    if given:
-        attributes["output_shape"] = (images.shape[0], channels, *given[2:])
+    """The operation on other images, with other filters, which give some channels."""
+    shape = op.attributes.get("output_shape")
+    if shape:
+        attributes["output_shape"] = (images.shape[0], channels, *shape[2:])
     convolved: Tensor
     (convolved,) = op.again(images, filters, **attributes)
     op.emit.set_hint(convolved, op.emit.naming("convolved"))
     return convolved
 
 
-def _filters_by_group(op: _Many, w: Tensor, groups: int) -> Tensor:
-    """The filters in such an order that the channels which a group writes stand
-    together.
-    """
-    first, second, *window = w.shape
-    if op.operation.name == "deconv":
-        apart, shape = first, (first, op.count * second, *window)
-    else:
-        apart, shape = groups, (op.count * first, second, *window)
-    parts, order = (op.count, apart), (1, 0, 2)
-    return _rearranged(op.emit, op.many[w], parts, order, shape, "filters")
-
-
 def _groups(op: _Many, x: Tensor) -> int:
     """The number of groups; 0 is one for each channel of the large side."""
-    given: int = op.attributes["groups"]
-    return given or (x.shape[1] if op.operation.name == "conv" else op.result[1])
+    groups: int = op.attributes["groups"]
+    return groups or (x.shape[1] if op.operation.name == "conv" else op.whole[2])
 
 
 def _rearranged(
     emit: Emitter, x: Tensor, apart: Shape, order: Shape, shape: Shape, hint: str
 ) -> Tensor:
-    """The elements in another order of the leading axes that they are taken apart to;
-    all after them goes as one axis.
-    """
+    """The elements in another order of the leading axes that they are split into."""
     extents = (*apart, prod(x.shape) // prod(apart))
     moved = reshaped(emit, x, extents, hint=f"{hint}_apart")
     proper = [axis for axis in order if extents[axis] != 1]

@@ -9,32 +9,31 @@ second order.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
+from types import MappingProxyType
 from typing import Any
 
 from nnef_grad.autodiff.backward import (
     Backward,
+    Kind,
     Wrt,
     differentiated_outputs,
+    finished,
     wrt_tensors,
 )
 from nnef_grad.autodiff.batching import batch
-from nnef_grad.autodiff.composing import (
-    composed,
-    emitter_after,
-    of_gradients,
-    with_fresh_names,
-)
 from nnef_grad.autodiff.differentiate import differentiate
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.simplify import simplify
 from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.names import NameSupply, with_names
 from nnef_grad.graph.passes import prune
 from nnef_grad.graph.symbols import refuse_symbols
 from nnef_grad.language.library import standard
@@ -81,8 +80,7 @@ def jacobian(
         InvalidGraphError: an extent has no number.
     """
     refuse_symbols(graph, "a Jacobian cannot have")
-    output = _output(graph, outputs)
-    _check_sizes(graph, output, wrt_tensors(graph, wrt))
+    output = _output(graph, outputs, wrt_tensors(graph, wrt))
     first = differentiate(
         graph,
         wrt=wrt,
@@ -93,7 +91,7 @@ def jacobian(
         rules=rules,
     )
     there = () if first.seeds else first.graph.operations
-    emit = emitter_after(first.graph, rules, there)
+    emit = _emitter_after(first.graph, rules, there)
     rows = {t: t for t in first.graph.outputs}
     for name in first.seeds.values():
         seed = first.graph.tensors[name]
@@ -106,21 +104,19 @@ def jacobian(
             return reshaped(emit, rows[gradient], shape)
         return emit("constant", shape=shape, value=[0.0])
 
-    found = of_gradients(graph, first, emit, "jacobian", whole)
-    return replace(found, loops=first.loops, broadcasts=first.broadcasts)
+    jacobians = _of_gradients(graph, first, emit, "jacobian", whole)
+    return replace(jacobians, loops=first.loops, broadcasts=first.broadcasts)
 
 
-def _output(graph: Graph, chosen: Sequence[str] | None) -> Tensor:
-    """The one output that is differentiated."""
-    found = differentiated_outputs(graph, chosen)
-    if len(found) > 1:
-        listed = ", ".join(f"'{graph.names[output]}'" for output in found)
+def _output(
+    graph: Graph, chosen: Sequence[str] | None, targets: Sequence[Tensor]
+) -> Tensor:
+    """The one output that is differentiated, if the Jacobians are not too large."""
+    output, *others = differentiated_outputs(graph, chosen)
+    if others:
+        listed = ", ".join(f"'{graph.names[y]}'" for y in (output, *others))
         message = "a Jacobian is the derivative of one output: choose one of"
         raise UsageError(f"{message} {listed}")
-    return found[0]
-
-
-def _check_sizes(graph: Graph, output: Tensor, targets: Sequence[Tensor]) -> None:
     rows, name = prod(output.shape), graph.names[output]
     if rows > MAX_ROWS:
         message = f"'{name}' has {rows} elements: a Jacobian may have"
@@ -133,6 +129,7 @@ def _check_sizes(graph: Graph, output: Tensor, targets: Sequence[Tensor]) -> Non
                 f" have {rows} x {columns} elements: {MAX_ELEMENTS} are the most"
             )
             raise UsageError(message)
+    return output
 
 
 def _identity(emit: Emitter, seed: Tensor) -> Tensor:
@@ -183,20 +180,37 @@ def jvp(
         with_outputs=True,
     )
     tensors = second.graph.tensors
-    tangents = {y: tensors[second.gradients[d]] for y, d in first.seeds.items()}
-    given = {x: tensors[second.seeds[d]] for x, d in first.gradients.items()}
+    results = {y: tensors[second.gradients[d]] for y, d in first.seeds.items()}
+    inputs = {x: tensors[second.seeds[d]] for x, d in first.gradients.items()}
     kept = graph.output_names if with_outputs else ()
-    made = replace(
-        second.graph,
-        inputs=(*graph.inputs, *given.values()),
-        outputs=(*tangents.values(), *(tensors[name] for name in kept)),
-        operations=tuple(map(_of_forward, second.graph.operations)),
-    )
     seeds = {tensors[name] for name in first.seeds.values()}
-    called = {x: f"tangent_{name}" for name, x in (*given.items(), *tangents.items())}
-    called |= _tangents(made, graph, called)
-    made = with_fresh_names(prune(_with_ones(made, seeds)), called)
-    return composed(graph, first, made, "jvp", given, tangents)
+    operations = (_of_forward(op, seeds) for op in second.graph.operations)
+    forward = replace(
+        second.graph,
+        inputs=(*graph.inputs, *inputs.values()),
+        outputs=(*results.values(), *(tensors[name] for name in kept)),
+        operations=tuple(operations),
+    )
+    # What a second differentiation calls gradients of gradients.
+    steps = {
+        x: name.replace("grad_grad_", "tangent_").replace("grad_", "tangent_")
+        for name, x in tensors.items()
+        if "grad_" in name and x not in graph.names
+    }
+    return _composed(graph, first, prune(forward), "jvp", inputs, results, steps)
+
+
+def _of_forward(operation: Operation, seeds: Container[Tensor]) -> Operation:
+    """The operation under the heading of the forward operation that it moves with.
+    Nothing depends on seeds: a mask that asks whether one is zero gets ones.
+    """
+    if operation.outputs[0] in seeds:
+        ones: Any = {**operation.attributes, "value": (1.0,)}
+        return replace(operation, definition=standard()["constant"], attributes=ones)
+    origin = operation.origin
+    if origin is None or origin.origin is None:
+        return operation
+    return replace(operation, origin=origin.origin)
 
 
 @public
@@ -234,10 +248,7 @@ def hvp(
     tensors = second.graph.tensors
     vectors = {x: tensors[second.seeds[first.gradients[x]]] for x in targets}
     products = {x: tensors[second.gradients[x]] for x in targets}
-    called = {vectors[x]: f"vector_{x}" for x in targets}
-    called |= {products[x]: f"hvp_{x}" for x in targets}
-    made = with_fresh_names(second.graph, called)
-    return composed(graph, first, made, "hvp", vectors, products)
+    return _composed(graph, first, second.graph, "hvp", vectors, products)
 
 
 @public
@@ -277,9 +288,8 @@ def hessian(
     second = jacobian(
         first.graph, wrt=targets, outputs=[first.gradients[x]], stop=stop, rules=rules
     )
-    found = {x: second.graph.tensors[second.gradients[x]]}
-    made = with_fresh_names(second.graph, {found[x]: f"hessian_{x}"})
-    return composed(graph, first, made, "hessian", {}, found)
+    results = {x: second.graph.tensors[second.gradients[x]]}
+    return _composed(graph, first, second.graph, "hessian", {}, results)
 
 
 @public
@@ -322,14 +332,14 @@ def saliency(
         is_image = gradient.rank > 2 and gradient.shape[1] != 1
         return emit("max_reduce", sizes, axes=[1]) if is_image else sizes
 
-    emit = emitter_after(graph, rules, graph.operations)
+    emit = _emitter_after(graph, rules, graph.operations)
     scores = tuple(score(emit, y) for y in differentiated_outputs(graph, outputs))
     names = emit.assigned_names(emit.operations, graph.tensors)
     operations = tuple(emit.operations)
     scored = replace(graph, outputs=scores, operations=operations, names=names)
     first = differentiate(scored, wrt=wrt, stop=stop, seed="ones", rules=rules)
-    emit = emitter_after(first.graph, rules, first.graph.operations)
-    return of_gradients(graph, first, emit, "saliency", size)
+    emit = _emitter_after(first.graph, rules, first.graph.operations)
+    return _of_gradients(graph, first, emit, "saliency", size)
 
 
 @public
@@ -377,43 +387,94 @@ def gradient_penalty(
     first = differentiate(
         graph, wrt=wrt, outputs=outputs, stop=stop, seed="ones", rules=rules
     )
-    emit = emitter_after(first.graph, rules, first.graph.operations)
-    return of_gradients(graph, first, emit, "penalty", penalty)
+    emit = _emitter_after(first.graph, rules, first.graph.operations)
+    return _of_gradients(graph, first, emit, "penalty", penalty)
 
 
-# ---- Forward mode ----
+# ---- After a first differentiation ----
 
 
-def _of_forward(operation: Operation) -> Operation:
-    """The operation under the heading of the forward operation that it moves with."""
-    origin = operation.origin
-    if origin is None or origin.origin is None:
-        return operation
-    return replace(operation, origin=origin.origin)
+def _emitter_after(
+    graph: Graph, rules: Rules | None, there: Iterable[Operation]
+) -> Emitter:
+    """An emitter of what a graph may have, which has emitted some operations of it."""
+    opset = (rules or Rules()).opset.extended(graph.fragments)
+    emit = Emitter(opset, graph.names, simplify)
+    for operation in there:
+        emit.append(operation)
+    return emit
 
 
-def _tangents(
-    graph: Graph, forward: Graph, called: Container[Tensor]
-) -> dict[Tensor, str]:
-    """Names for what a second differentiation calls gradients of gradients."""
-    return {
-        x: name.replace("grad_grad_", "tangent_").replace("grad_", "tangent_")
-        for name, x in graph.tensors.items()
-        if "grad_" in name and x not in forward.names and x not in called
-    }
+def _of_gradients(
+    graph: Graph,
+    first: Backward,
+    emit: Emitter,
+    kind: Kind,
+    function: Callable[[Emitter, Tensor], Tensor],
+) -> Backward:
+    """A function of each gradient, which an emitter has emitted."""
+    tensors = first.graph.tensors
+    supply = NameSupply((*graph.tensors, *tensors))
+    results: dict[str, Tensor] = {}
+    for x, name in first.gradients.items():
+        result = function(emit, tensors[name])
+        results[x] = emit.pin_name(result, supply.fresh(f"{kind}_{x}"))
+    whole = replace(
+        first.graph,
+        inputs=graph.inputs,
+        outputs=(*results.values(), *first.graph.outputs[len(results) :]),
+        operations=tuple(emit.operations),
+        names=emit.names,
+    )
+    there = (t for op in emit.operations for t in op.outputs if t in emit.names)
+    reserved = (*graph.tensors, *(emit.names[t] for t in there))
+    whole = finished(whole, graph, emit, reserved)
+    return _composed(graph, first, whole, kind, {}, results)
 
 
-def _with_ones(graph: Graph, seeds: Container[Tensor]) -> Graph:
-    """The graph without seeds, on which it does not depend: a mask that asks whether one is
-    zero gets ones.
+def _composed(
+    graph: Graph,
+    first: Backward,
+    whole: Graph,
+    kind: Kind,
+    seeds: Mapping[str, Tensor],
+    results: Mapping[str, Tensor],
+    steps: Mapping[Tensor, str] = MappingProxyType({}),
+) -> Backward:
+    """The derivative of a graph whose first differentiation is given, with other names
+    for seeds, results and steps in between, if these are still there.
     """
-    operations = [
-        _ones(op.outputs[0]) if op.outputs[0] in seeds else op
-        for op in graph.operations
-    ]
-    return replace(graph, operations=tuple(operations))
+    title, seed, result = _WORDS[kind]
+    wishes = {t: f"{seed.split()[0]}_{x}" for x, t in seeds.items()}
+    if kind in _RESULTS:
+        wishes |= {t: f"{_RESULTS[kind]}_{x}" for x, t in results.items()}
+    wishes |= {t: wish for t, wish in steps.items() if t not in wishes}
+    whole = with_names(whole, {whole.names[t]: wish for t, wish in wishes.items()})
+    names = whole.names
+    notes = (
+        f"{title.format(*first.outputs)} '{graph.name}'.",
+        *(f"  {names[t]}: input, the {seed} {x}" for x, t in seeds.items()),
+        *(f"  {names[t]}: {result} {x}" for x, t in results.items()),
+    )
+    return replace(
+        first,
+        graph=replace(whole, name=f"{graph.name}_{kind}", notes=notes),
+        seeds={x: names[tensor] for x, tensor in seeds.items()},
+        gradients={x: names[tensor] for x, tensor in results.items()},
+        loops=(),
+        broadcasts={},
+        kind=kind,
+    )
 
 
-def _ones(tensor: Tensor) -> Operation:
-    settings: Any = {"shape": tensor.shape, "value": (1.0,)}
-    return Operation(standard()["constant"], (), settings, (tensor,), tensor.dtype)
+# The title of a graph, and what its seeds, whose names begin so, and its results are.
+_WORDS: dict[Kind, tuple[str, str, str]] = {
+    "jacobian": ("The Jacobians of '{}' in", "", "with respect to"),
+    "jvp": ("The Jacobian-vector product of", "tangent of", "the tangent of"),
+    "hvp": ("The Hessian-vector product of", "vector for", "the product for"),
+    "hessian": ("The Hessian of", "", "the Hessian with respect to"),
+    "saliency": ("The saliency of", "", "the saliency of"),
+    "penalty": ("The gradient penalty of", "", "the penalty on the gradient of"),
+}
+# How the names of results begin that have other names yet.
+_RESULTS: dict[Kind, str] = {"jvp": "tangent", "hvp": "hvp", "hessian": "hessian"}

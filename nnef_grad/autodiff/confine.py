@@ -22,28 +22,127 @@ derivative is 1 / x there all the same, as for z * log(x) where z is 0.
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial, reduce
 from itertools import islice
+from typing import NamedTuple
 
-from nnef_grad.autodiff.cotangent_support import (
-    Algebra,
-    Selection,
-    Support,
-    begins_none,
-    is_untouched,
-    keeps,
-    moves,
-    puts_zeros,
-    selection,
-)
 from nnef_grad.autodiff.ranges import Ranges
 from nnef_grad.emit.emitter import Emitter, Tracker
 from nnef_grad.graph.extents import may_exceed
-from nnef_grad.graph.ir import Operand, Operation, Tensor, map_tensors, tensors
+from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, map_tensors, tensors
+from nnef_grad.ops.elementwise import broadcast
 from nnef_grad.ops.parts import inside
+from nnef_grad.ops.traits import MOVING
 
 # Of how many selections a slope is looked at.
 NEAR = 4
+
+
+class Selection(NamedTuple):
+    """A condition, and whether elements are taken where it holds."""
+
+    condition: Tensor
+    holds: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Support:
+    """Where a cotangent may differ from zero. It begins where a rule selects or puts zeros
+    around the cotangent that it passes on.
+
+    Attributes:
+        within: the larger support that this is a part of, if any.
+        elements: those of the larger one that a selection takes; those that an operation
+            moves, repeats or sums to one of its results; None for those of two supports,
+            such as those of a sum.
+        parts: the supports that it is made of: the larger one, those of the operands of
+            what was moved, or the two.
+        shape: is broadcast to the shape of the cotangent.
+    """
+
+    within: Support | None
+    elements: Selection | Tensor | None
+    parts: tuple[Support, ...]
+    shape: Shape
+
+    def wholes(self) -> Iterator[Support]:
+        """The support and those that it is a part of, the smallest first."""
+        part: Support | None = self
+        while part is not None:
+            yield part
+            part = part.within
+
+    def is_within(self, other: Support) -> bool:
+        """Whether it is the other support or a part of it."""
+        return any(whole is other for whole in self.wholes())
+
+
+# ---- What operations do with a support ----
+
+# The operands that the support of the result follows from, unless they are zero.
+_KEEPING = {
+    **dict.fromkeys(("copy", "neg", "add", "sub", "mul"), slice(None)),
+    "div": slice(1),
+    "select": slice(1, None),
+}
+# They move, repeat or sum the elements of their first operand.
+_MOVING = MOVING | {
+    "pad", "sum_reduce", "mean_reduce", "box", "debox", "sample", "desample",
+}  # fmt: skip
+
+
+def keeps(operation: Operation) -> bool:
+    """Whether the result of an operation is zero where its operands are."""
+    return operation.name in _KEEPING
+
+
+def selection(operation: Operation) -> Selection | None:
+    """How an operation selects among the elements of a tensor and zeros."""
+    if operation.name != "select" or not any(map(_is_zero, operation.operands[1:])):
+        return None
+    condition, _, otherwise = operation.operands
+    if not isinstance(condition, Tensor):
+        return None
+    return Selection(condition, _is_zero(otherwise))
+
+
+def _is_zero(operand: Operand) -> bool:
+    return type(operand) is float and operand == 0.0
+
+
+def _puts_zeros(operation: Operation) -> bool:
+    """Whether an operation that moves elements puts zeros among them."""
+    if operation.name == "pad":
+        return bool(operation.attributes["border"] == "constant")
+    return operation.name == "desample"
+
+
+def _surrounds(operation: Operation) -> bool:
+    """Whether an operation puts zeros around a tensor, and cuts nothing off."""
+    if operation.name != "pad" or not _puts_zeros(operation):
+        return False
+    sides = [side for pair in operation.attributes["padding"] for side in pair]
+    is_cut = any(may_exceed(0, side) for side in sides)
+    return not is_cut and any(side != 0 for side in sides)
+
+
+def _is_untouched(support: Support, operation: Operation) -> bool:
+    """Whether a result has the support of the operand: it is constant along the axes
+    that are repeated or summed, and does not extend to axes that are added or removed.
+    """
+    attributes, rank = operation.attributes, len(support.shape)
+    if operation.name in ("squeeze", "unsqueeze"):
+        return all(axis >= rank for axis in attributes["axes"])
+    axes: Iterable[int]
+    if operation.name == "tile":
+        axes = [axis for axis, n in enumerate(attributes["repeats"]) if n != 1]
+    elif operation.name in ("sum_reduce", "mean_reduce"):
+        axes = attributes["axes"]
+    else:
+        return False
+    return all(axis >= rank or support.shape[axis] == 1 for axis in axes)
 
 
 class Confinement(Tracker):
@@ -59,27 +158,25 @@ class Confinement(Tracker):
 
     def __init__(self) -> None:
         super().__init__()
-        self._algebra = Algebra()
+        self.confined: dict[Tensor, Tensor] = {}
         self._ranges = Ranges(self.producers)
         self._supports: dict[Tensor, Support] = {}
         self._limits: dict[Tensor, Support] = {}
         self._zeros: set[Tensor] = set()
-        self.confined: dict[Tensor, Tensor] = {}
+        # Equal supports are the same object.
+        self._made: dict[object, Support] = {}
         self._masks: dict[Support, Selection] = {}
         self._paddings: dict[Support, Operation] = {}
-        self._surrounding: dict[object, Support] = {}
 
     # What the emitter tells
 
     def take(self, operation: Operation) -> None:
-        """Takes an operation of the forward graph. Its results are what they are: one
-        that may differ from zero outside of its support has none.
-        """
+        """Takes an operation of the forward graph, whose results are what they are."""
         self.follow(operation)
-        if self._limits:
-            for tensor in operation.outputs:
-                if self._limits.pop(tensor, None) is not None:
-                    del self._supports[tensor]
+        # One that may differ from zero outside of its support has none.
+        for tensor in operation.outputs if self._limits else ():
+            if self._limits.pop(tensor, None) is not None:
+                del self._supports[tensor]
 
     def prepare(
         self, emit: Emitter, name: str, operands: tuple[Operand, ...]
@@ -92,7 +189,7 @@ class Confinement(Tracker):
         leaking = dict.fromkeys(t for t in tensors(operands) if t in self._limits)
         if not leaking:
             return operands
-        carried = self._algebra.carry(name, operands, self._support)
+        carried = self._carried(name, operands)
         confined = {
             t: self.confine(emit, t)
             for t in leaking
@@ -101,10 +198,9 @@ class Confinement(Tracker):
         return tuple(map_tensors(lambda t: confined.get(t, t), o) for o in operands)
 
     def follow(self, operation: Operation) -> None:
-        """Finds what is known of the results of an operation that was emitted, or that
-        is there already.
-        """
-        if not self._supports and begins_none(operation):
+        """Finds what is known of the results of an operation that was emitted."""
+        # Most operations keep supports, and there is none.
+        if not self._supports and keeps(operation) and operation.name != "select":
             return
         self._ranges.assume(operation)
         if operation.name == "constant":
@@ -112,8 +208,107 @@ class Confinement(Tracker):
                 self._zeros.update(operation.outputs)
         elif keeps(operation):
             self._keep(operation)
-        elif moves(operation):
+        elif operation.name in _MOVING:
             self._move(operation)
+
+    # Supports of results
+
+    def _keep(self, operation: Operation) -> None:
+        (result,) = operation.outputs
+        if result in self._supports:
+            return
+        support = self._carried(operation.name, operation.operands)
+        chosen = selection(operation)
+        if chosen is not None:
+            support = self._selected(support, chosen)
+        if support is None:
+            return
+        limits = {self._limits[t] for t in operation.inputs if t in self._limits}
+        if not self._has_finite_slopes(operation, support):
+            limits.add(self._finite_part(operation, support))
+        self._supports[result] = support
+        if limits:
+            self._limits[result] = support if len(limits) > 1 else limits.pop()
+
+    def _carried(self, name: str, operands: tuple[Operand, ...]) -> Support | None:
+        """The support of the result of an operation that keeps those of its operands."""
+        if name not in _KEEPING:
+            return None
+        chosen = [o for o in operands[_KEEPING[name]] if not _is_zero(o)]
+        join = _intersection if name == "mul" else self._union
+        return reduce(join, map(self._support, chosen)) if chosen else None
+
+    def _support(self, operand: Operand) -> Support | None:
+        return self._supports.get(operand) if isinstance(operand, Tensor) else None
+
+    def _selected(self, whole: Support | None, chosen: Selection) -> Support:
+        """The part of a support that is selected."""
+        if whole is not None and whole.elements == chosen:
+            return whole
+        if (whole, chosen) not in self._made:
+            parts = () if whole is None else (whole,)
+            shape = broadcast(chosen.condition.shape, *(p.shape for p in parts))
+            self._made[whole, chosen] = Support(whole, chosen, parts, shape)
+        return self._made[whole, chosen]
+
+    def _union(self, a: Support | None, b: Support | None) -> Support | None:
+        """The support of a sum: the smallest that both are parts of."""
+        if a is None or b is None:
+            return None
+        others = set(b.wholes())
+        whole = next((s for s in a.wholes() if s in others), None)
+        if whole is a or whole is b:
+            return whole
+        if (a, b) not in self._made:
+            self._made[a, b] = Support(whole, None, (a, b), broadcast(a.shape, b.shape))
+        return self._made[a, b]
+
+    def _has_finite_slopes(self, operation: Operation, support: Support) -> bool:
+        """Whether zeros outside of the support stay zeros."""
+        name, operands = operation.name, operation.operands
+        if name == "div":
+            return self._ranges.of(operands[1]).has_finite_reciprocal
+        return name != "mul" or all(
+            self._support(o) is support or self._ranges.of(o).is_finite
+            for o in operands
+        )
+
+    def _finite_part(self, operation: Operation, support: Support) -> Support:
+        """One selection that the support is within and that takes no element whose
+        slope is infinite, such as that of the positive divisors; the support, if there
+        is none.
+        """
+        for part in islice(support.wholes(), NEAR) if operation.name == "div" else ():
+            own = part.elements
+            if isinstance(own, Selection) and own.holds:
+                divisors = self._ranges.where(own.condition, operation.operands[1])
+                if divisors.has_finite_reciprocal:
+                    return self._selected(None, own)
+        return support
+
+    def _move(self, operation: Operation) -> None:
+        if not (self._supports or self._zeros or _puts_zeros(operation)):
+            return
+        if operation.name == "pad" and not _is_zero(operation.attributes["value"]):
+            return
+        if not self._supports.keys().isdisjoint(operation.outputs):
+            return
+        moved = operation.operands[0]
+        support = self._support(moved)
+        if support is not None and _is_untouched(support, operation):
+            self._supports.update(dict.fromkeys(operation.outputs, support))
+            return
+        operands = tensors((moved,))
+        parts = tuple(self._supports[t] for t in operands if t in self._supports)
+        has_zeros = parts or not self._zeros.isdisjoint(operands)
+        for result in operation.outputs if has_zeros or _puts_zeros(operation) else ():
+            own = Support(None, result, parts, result.shape)
+            if not parts and _surrounds(operation):
+                # That of the same padding of another tensor, if there is one.
+                key = (tuple(operation.attributes["padding"]), own.shape)
+                own = self._made.setdefault(key, own)
+                self._paddings.setdefault(own, operation)
+            self._supports[result] = own
 
     # What leaks
 
@@ -151,91 +346,10 @@ class Confinement(Tracker):
         assert isinstance(padded, Tensor)
         return padded
 
-    def _support(self, operand: Operand) -> Support | None:
-        return self._supports.get(operand) if isinstance(operand, Tensor) else None
-
-    # What is known of the results of an operation
-
-    def _keep(self, operation: Operation) -> None:
-        if operation.outputs[0] in self._supports:
-            return
-        chosen = selection(operation)
-        whole = self._algebra.carry(operation.name, operation.operands, self._support)
-        limits = {self._limits[t] for t in operation.inputs if t in self._limits}
-        support = whole
-        if chosen is not None:
-            support = self._algebra.select(whole, chosen)
-            if support is whole and support.within is None:
-                # Selected twice by the same, and by nothing else.
-                limits = set()
-        if support is None:
-            return
-        if not self._has_finite_slopes(operation, support):
-            limits.add(self._finite_part(operation, support))
-        (result,) = operation.outputs
-        self._supports[result] = support
-        if limits:
-            self._limits[result] = support if len(limits) > 1 else limits.pop()
-
-    def _has_finite_slopes(self, operation: Operation, support: Support) -> bool:
-        """Whether zeros outside of the support stay zeros."""
-        name, operands = operation.name, operation.operands
-        if name == "div":
-            return self._ranges.of(operands[1]).has_finite_reciprocal
-        return name != "mul" or all(
-            self._support(o) is support or self._ranges.of(o).is_finite
-            for o in operands
-        )
-
-    def _finite_part(self, operation: Operation, support: Support) -> Support:
-        """One selection that the support is within and that takes no element whose slope
-        is infinite, such as that of the positive divisors; the support, if there is none.
-        """
-        if operation.name == "div":
-            for part in islice(support.wholes(), NEAR):
-                own = part.elements
-                if isinstance(own, Selection) and own.holds:
-                    divisors = self._ranges.where(own.condition, operation.operands[1])
-                    if divisors.has_finite_reciprocal:
-                        return self._algebra.select(None, own)
-        return support
-
-    def _move(self, operation: Operation) -> None:
-        if not (self._supports or self._zeros or puts_zeros(operation)):
-            return
-        if not self._supports.keys().isdisjoint(operation.outputs):
-            return
-        moved = operation.operands[0]
-        support = self._support(moved)
-        if support is not None and is_untouched(support, operation):
-            self._supports.update(dict.fromkeys(operation.outputs, support))
-        elif puts_zeros(operation) or any(map(self._has_zeros, tensors((moved,)))):
-            found = map(self._supports.get, tensors((moved,)))
-            parts = tuple(support for support in found if support is not None)
-            for result in operation.outputs:
-                own = Support(None, result, parts, result.shape)
-                if not parts and _surrounds(operation):
-                    own = self._surrounded(operation, own)
-                self._supports[result] = own
-
-    def _surrounded(self, padding: Operation, own: Support) -> Support:
-        """The support of a padding: that of the same one of another tensor, if there is
-        one.
-        """
-        key = (tuple(padding.attributes["padding"]), own.shape)
-        known = self._surrounding.setdefault(key, own)
-        self._paddings.setdefault(known, padding)
-        return known
-
-    def _has_zeros(self, tensor: Tensor) -> bool:
-        return tensor in self._supports or tensor in self._zeros
-
     # The masks of supports
 
     def _mask(self, emit: Emitter, support: Support) -> Selection:
-        """The selection of the elements of a support; the masks of its parts are emitted
-        first.
-        """
+        """The selection of the elements of a support, after those of its parts."""
         pending = [support]
         while pending:
             part = pending[-1]
@@ -249,25 +363,30 @@ class Confinement(Tracker):
         masks = [self._masks[part] for part in support.parts]
         own = support.elements
         if own is None:
-            return _join(emit, "or", "and", *masks)
+            return _join(emit, "or", *masks)
         if isinstance(own, Tensor):
             return self._moved_mask(emit, own)
-        return _join(emit, "and", "or", masks[0], own) if masks else own
+        return _join(emit, "and", masks[0], own) if masks else own
 
     def _moved_mask(self, emit: Emitter, moved: Tensor) -> Selection:
-        """The mask of what an operation moved: a sum may differ from zero where any of
-        its terms may.
+        """The mask of what an operation moved: it may differ from zero where the result
+        for ones inside the supports of the operands and zeros outside is greater than
+        zero. A sum may, where any of its terms may.
         """
         operation = emit.producer(moved)
         assert operation is not None
+        first, *others = operation.operands
         if operation.name in ("sum_reduce", "mean_reduce"):
-            mask = self._whole_mask(operation.operands[0])
+            mask = self._whole_mask(first)
             if mask is not None:
                 name = "any_reduce" if mask.holds else "all_reduce"
                 axes = operation.attributes["axes"]
                 condition = emit(name, mask.condition, axes=axes, hint="support")
                 return Selection(condition, mask.holds)
-        indicator = self._indicator(emit, operation, moved)
+        ones = map_tensors(partial(self._ones, emit), first)
+        hints = tuple(emit.naming("indicator") for _ in operation.results)
+        results = tensors(emit.emit_again(operation, (ones, *others), hints=hints))
+        indicator = results[operation.outputs.index(moved)]
         return Selection(emit("gt", indicator, 0.0, hint="support"), True)
 
     def _whole_mask(self, operand: Operand) -> Selection | None:
@@ -277,35 +396,21 @@ class Confinement(Tracker):
         mask = self._masks[self._supports[operand]]
         return mask if mask.condition.shape == operand.shape else None
 
-    def _indicator(self, emit: Emitter, operation: Operation, moved: Tensor) -> Tensor:
-        """The result of an operation for ones inside the supports of its operands and
-        zeros outside: greater than zero where the result may differ from zero.
-        """
-        first, *others = operation.operands
-        ones = map_tensors(partial(self._ones, emit), first)
-        hints = tuple(emit.naming("indicator") for _ in operation.results)
-        results = emit.emit_again(operation, (ones, *others), hints=hints)
-        return tensors(results)[operation.outputs.index(moved)]
-
     def _ones(self, emit: Emitter, cotangent: Tensor) -> Tensor:
         """One inside the support, and zero outside of it."""
         if cotangent in self._zeros:
             return cotangent
-        support = self._supports.get(cotangent)
         whole = self._whole_mask(cotangent)
         if whole is not None:
             return _inside(emit, whole, 1.0, hint="ones")
         ones = emit("constant", shape=cotangent.shape, value=(1.0,), hint="ones")
+        support = self._supports.get(cotangent)
         return ones if support is None else _inside(emit, self._masks[support], ones)
 
 
-def _surrounds(operation: Operation) -> bool:
-    """Whether an operation puts zeros around a tensor, and cuts nothing off."""
-    if operation.name != "pad" or not puts_zeros(operation):
-        return False
-    sides = [side for pair in operation.attributes["padding"] for side in pair]
-    is_cut = any(may_exceed(0, side) for side in sides)
-    return not is_cut and any(side != 0 for side in sides)
+def _intersection(a: Support | None, b: Support | None) -> Support | None:
+    """The support of a product: the smaller one, or the first if neither is."""
+    return b if a is None or (b is not None and b.is_within(a)) else a
 
 
 def _inside(
@@ -316,17 +421,7 @@ def _inside(
     return emit("select", mask.condition, *branches, hint=hint)
 
 
-def _join(
-    emit: Emitter, name: str, opposite: str, first: Selection, second: Selection
-) -> Selection:
-    """Two masks by a logical operation; where both are what does not hold, by the
-    opposite one, as De Morgan has it.
-    """
-    if not first.holds and not second.holds:
-        condition = emit(opposite, first.condition, second.condition, hint="support")
-        return Selection(condition, False)
-    conditions = (
-        mask.condition if mask.holds else emit("not", mask.condition)
-        for mask in (first, second)
-    )
+def _join(emit: Emitter, name: str, *masks: Selection) -> Selection:
+    """Masks by a logical operation."""
+    conditions = (m.condition if m.holds else emit("not", m.condition) for m in masks)
     return Selection(emit(name, *conditions, hint="support"), True)

@@ -8,14 +8,14 @@ received from their other uses.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import Any, Literal
 
 from nnef_grad.autodiff.activity import Activity, find_activity
-from nnef_grad.autodiff.apply_rules import likeness, pull_back, pull_back_alike
+from nnef_grad.autodiff.apply_rules import Gradients, Traces, likeness, pull_back
 from nnef_grad.autodiff.backward import (
     Backward,
     Broadcast,
@@ -27,11 +27,9 @@ from nnef_grad.autodiff.backward import (
 )
 from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.loops import linearized
-from nnef_grad.autodiff.naming import GradientNames
 from nnef_grad.autodiff.recompute import within
 from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.autodiff.shared_parts import CONCAT, of_shared_parts
-from nnef_grad.autodiff.traces import Traces
 from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import (
     InvalidGraphError,
@@ -134,37 +132,87 @@ def unbroadcast(emit: Emitter, gradient: Tensor, shape: Shape) -> list[Tensor]:
     return steps
 
 
-@dataclass
-class _Sweep:
-    """One differentiation: what each tensor of the forward graph has received so far,
-    and what was emitted for it.
+def _add(emit: Emitter, inputs: Sequence[Tensor]) -> tuple[Tensor]:
+    return (emit("add", *inputs),)
+
+
+class GradientNames:
+    """The names of gradients, decided once, when the backward graph is whole, by the roles
+    that tensors were given while it was emitted.
+
+    grad_x                  the gradient of x
+    grad_x_from_y           what x receives from its use in y, where it has several uses
+    grad_x_from_y_full      the same, before it is summed down to the shape of x
+    grad_x_sum              a sum of some of these
+    grad_x_unmasked         the gradient of x, before it is confined to its support
+
+    Attributes:
+        uses: how many uses give each tensor of the forward graph a gradient.
     """
 
-    graph: Graph
-    wrt: tuple[Tensor, ...]
-    outputs: tuple[Tensor, ...]
-    stopped: tuple[Tensor, ...]
-    rules: Rules
+    def __init__(self) -> None:
+        self._roles: dict[Tensor, tuple[Tensor, Operation | None, str]] = {}
+        self.uses = Counter[Tensor]()
 
-    def __post_init__(self) -> None:
-        opset = self.rules.opset.extended(self.graph.fragments)
-        named = frozenset((*self.wrt, *self.stopped))
-        own = (op for op in self.graph.operations if self.rules.is_own(op.name))
-        kept = named.union(*(op.outputs for op in own))
-        self.graph = without_detours(self.graph, kept)
-        self.supply = NameSupply(self.graph.tensors)
-        self.graph, self.activity = self._decompose(self.graph, named)
+    def add(
+        self, step: Tensor, tensor: Tensor, use: Operation | None, suffix: str = ""
+    ) -> None:
+        """Gives a step to the gradient of a tensor, from a use or a sum, a role."""
+        self._roles.setdefault(step, (tensor, use, suffix))
+
+    def assign(
+        self,
+        emit: Emitter,
+        gradients: Mapping[Tensor, Tensor],
+        confined: Mapping[Tensor, Tensor],
+    ) -> None:
+        """Sets the hints of what has a role, given all gradients and what was confined."""
+        for step, (tensor, use, suffix) in self._roles.items():
+            name = f"grad_{emit.names[tensor]}"
+            if gradients.get(tensor) is not step:
+                if use is not None and self.uses[tensor] > 1:
+                    name = f"{name}_from_{emit.names[use.outputs[0]]}"
+                name += suffix
+            emit.set_hint(step, name)
+        for cotangent, inside in confined.items():
+            if cotangent in emit.hints:
+                hint = emit.hints[cotangent]
+                emit.set_hint(cotangent, f"{hint}_unmasked")
+                if inside not in self._roles:
+                    emit.set_hint(inside, hint)
+
+
+class _Sweep:
+    """One differentiation: what tensors have received so far, and what was emitted."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        wrt: tuple[Tensor, ...],
+        outputs: tuple[Tensor, ...],
+        stopped: tuple[Tensor, ...],
+        rules: Rules,
+    ) -> None:
+        self.wrt, self.outputs, self.stopped = wrt, outputs, stopped
+        self.rules, self.named = rules, frozenset((*wrt, *stopped))
+        own = (op.outputs for op in graph.operations if rules.is_own(op.name))
+        opset = rules.opset.extended(graph.fragments)
+        graph = without_detours(graph, self.named.union(*own))
+        self.supply = NameSupply(graph.tensors)
+        self.graph, self.activity = self._decompose(graph)
         self.confinement = Confinement()
-        self.emit = Emitter(opset, self.graph.names, simplify, self.confinement, named)
+        self.emit = Emitter(
+            opset, self.graph.names, simplify, self.confinement, self.named
+        )
         for operation in self.graph.operations:
             self.emit.append(operation)
         self.traces = Traces(self.emit)
         self.names = GradientNames()
         self.gradients: dict[Tensor, Tensor] = {}
         self.reductions = 0
-        self.undone: list[tuple[Tensor, Broadcast]] = []
+        self.undone: dict[Tensor, tuple[Broadcast, ...]] = {}
 
-    def _decompose(self, graph: Graph, named: Set[Tensor]) -> tuple[Graph, Activity]:
+    def _decompose(self, graph: Graph) -> tuple[Graph, Activity]:
         """The graph with those operations on the way decomposed that are differentiated
         so, and its activity. What they are made of may be decomposed in its turn, and
         shares no tensor that the user named: its gradient is that of its own uses.
@@ -182,7 +230,7 @@ class _Sweep:
                 own = partial(differentiate, rules=self.rules)
                 return linearized(graph, activity, self.rules, own, self.supply)
             forms = [bodies.get(op.outputs) for op in graph.operations]
-            graph = put_bodies(graph, forms, self.rules.opset, named)
+            graph = put_bodies(graph, forms, self.rules.opset, self.named)
             self.supply.taken.update(graph.tensors)
 
     # From the last operation to the first
@@ -194,88 +242,63 @@ class _Sweep:
             raise NoDerivativeError.collect(missing)
         seeds = {output: self._seed(output, ones) for output in self.outputs}
         self.gradients.update(seeds)
-        alike = self._of_shared_parts()
+        active = self.activity.tensors
+        # What stands for concatenations, unless the user has a rule for them.
+        joins = () if self.rules.is_own(CONCAT) else (op for op, _ in way)
+        shared = of_shared_parts(joins, active, self.named)
         for operation, derivation in reversed(way):
-            self._visit(operation, alike.get(operation, operation), derivation)
+            alike = shared.get(operation, operation)
+            for operand, gradient in self._pulled_back(operation, alike, derivation):
+                if operand in active:
+                    self._accumulate(operand, gradient, operation)
         return self._finish({} if ones else seeds, with_outputs)
 
     def _seed(self, output: Tensor, ones: bool) -> Tensor:
         name = self.supply.fresh(f"grad_{self.graph.names[output]}")
         self.names.uses[output] += 1
-        if ones:
-            return self.emit.emit_named(
-                name, "constant", shape=output.shape, value=(1.0,)
-            )
-        return self.emit.emit_named(name, "external", shape=output.shape)
-
-    def _of_shared_parts(self) -> dict[Operation, Operation]:
-        """What stands for concatenations, unless the user has a rule for them."""
-        if self.rules.is_own(CONCAT):
-            return {}
-        operations = (operation for operation, _ in self.activity.operations)
-        named = {*self.wrt, *self.stopped}
-        return of_shared_parts(operations, self.activity.tensors, named)
-
-    def _visit(
-        self, operation: Operation, alike: Operation, derivation: Derivation
-    ) -> None:
-        """Adds the gradients of the operands of an operation, or of another one that
-        stands for it, if a result has received one.
-        """
-        received = map_tensors(self._received, operation.results)
-        if not tensors(received):
-            return
-        self.emit.origin = operation
-        self.emit.naming = partial(_step_name, self.emit, operation)
-        with located(operation.span), number_needed_by(operation):
-            found = self._pulled_back(alike, derivation, received)
-        for operand, gradient in found:
-            if operand in self.activity.tensors:
-                self._accumulate(operand, gradient, operation)
+        settings: dict[str, Any] = {"value": (1.0,)} if ones else {}
+        kind = "constant" if ones else "external"
+        return self.emit.emit_named(name, kind, shape=output.shape, **settings)
 
     def _pulled_back(
-        self, operation: Operation, derivation: Derivation, received: tuple[Any, ...]
-    ) -> tuple[tuple[Tensor, Tensor | float], ...]:
-        """The gradients of the operands, by the rule of the operation."""
-        vjp = derivation.vjp
-        assert vjp is not None
-        if not derivation.is_traced:
-            return pull_back(vjp, self.emit, operation, received)
-        inputs = (*operation.inputs, *operation.outputs, *tensors(received))
-        key = likeness(operation, received)
-        build = partial(pull_back_alike, vjp, operation, received)
-        return self.traces.apply(key, build, inputs, operation.span)
+        self, operation: Operation, alike: Operation, derivation: Derivation
+    ) -> Gradients:
+        """The gradients of the operands, by the rule of the operation or one like it."""
+        received = map_tensors(self._received, operation.results)
+        if not tensors(received):
+            return ()
+        assert derivation.vjp is not None
+        self.emit.origin = operation
+        self.emit.naming = partial(_step_name, self.emit, operation)
+        inputs = (*alike.inputs, *alike.outputs, *tensors(received))
+        key = likeness(alike, received) if derivation.is_traced else None
+        build = partial(pull_back, derivation.vjp, alike, received)
+        with located(operation.span), number_needed_by(operation):
+            return self.traces.apply(key, build, inputs, alike.span)
 
     def _received(self, result: Tensor) -> Tensor | None:
         return None if result in self.stopped else self.gradients.get(result)
 
     def _accumulate(self, operand: Tensor, gradient: Any, operation: Operation) -> None:
-        """Adds a gradient to what the operand has received from its other uses. It may
-        be a number: zero is no gradient, another one stands for a tensor that is full of
-        it.
+        """Adds a gradient to what the operand has received from its other uses. A
+        number stands for a tensor that is full of it.
         """
         if not isinstance(gradient, Tensor):
             if gradient == 0.0:
                 return
             shape = operation.outputs[0].shape
             gradient = self.emit("constant", shape=shape, value=(gradient,))
-        if gradient.shape == operand.shape:
-            reduced = gradient
-        else:
+        reduced = gradient
+        if gradient.shape != operand.shape:
             reduced = self._reduced(operand, gradient, operation)
         self.names.add(reduced, operand, operation)
         self.names.uses[operand] += 1
-        known = self.gradients.get(operand)
-        if known is not None:
-            reduced = self._sum(known, reduced)
+        others = self.gradients.get(operand)
+        if others is not None:
+            key = (_add, reduced.shape)
+            (reduced,) = self.traces.apply(key, _add, (others, reduced))
             self.names.add(reduced, operand, None, "_sum")
         self.gradients[operand] = reduced
-
-    def _sum(self, known: Tensor, added: Tensor) -> Tensor:
-        """The sum of two gradients of a tensor."""
-        result: Tensor
-        (result,) = self.traces.apply((_add, known.shape), _add, (known, added))
-        return result
 
     def _reduced(
         self, operand: Tensor, gradient: Tensor, operation: Operation
@@ -289,17 +312,20 @@ class _Sweep:
                 f" for operand '{self.graph.names[operand]}' of shape {list(part)}"
             )
             raise InvalidGraphError(message, operation.span)
-        build = partial(_unbroadcast, part)
+
+        def build(emit: Emitter, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+            return tuple(unbroadcast(emit, inputs[0], part))
+
+        key = ("unbroadcast", whole, part)
         reduced: Tensor
-        *steps, reduced = self.traces.apply(
-            (_unbroadcast, whole, part), build, (gradient,)
-        )
+        *steps, reduced = self.traces.apply(key, build, (gradient,))
         for step, suffix in zip(steps, ("_full", "_sum"), strict=False):
             self.names.add(step, operand, operation, suffix)
         self.reductions += prod(whole) != prod(part)
         names, (result, *_) = self.graph.names, operation.outputs
         broadcast = Broadcast(names[operand], names[result])
-        self.undone += [(step, broadcast) for step in (*steps[1:], reduced)]
+        for step in (*steps[1:], reduced):
+            self.undone[step] = (*self.undone.get(step, ()), broadcast)
         return reduced
 
     # The graph around what was emitted
@@ -315,10 +341,7 @@ class _Sweep:
         named_seeds = {names[y]: self.emit.names[seed] for y, seed in seeds.items()}
         notes = (
             f"The backward graph of '{self.graph.name}'.",
-            *(
-                f"  {seed}: input, the gradient of {y}"
-                for y, seed in named_seeds.items()
-            ),
+            *(f"  {dy}: input, the gradient of {y}" for y, dy in named_seeds.items()),
             *(f"  {d}: the gradient with respect to {x}" for x, d in gradients.items()),
         )
         graph = Graph(
@@ -331,6 +354,8 @@ class _Sweep:
             notes=notes,
         )
         graph = finished(graph, self.graph, self.emit, self.supply.taken)
+        there = {t for op in graph.operations for t in op.outputs}
+        undone = {graph.names[t]: b for t, b in self.undone.items() if t in there}
         return Backward(
             graph,
             named_seeds,
@@ -340,22 +365,11 @@ class _Sweep:
             tuple(names[output] for output in self.outputs),
             tuple(names[tensor] for tensor in self.stopped),
             tuple(op for op in self.graph.operations if is_loop(op)),
-            broadcasts=self._broadcasts(graph),
+            broadcasts=undone,
         )
 
-    def _broadcasts(self, graph: Graph) -> dict[str, tuple[Broadcast, ...]]:
-        """The broadcasts by what was summed down for them, as far as it is still there."""
-        there, found = {*graph.tensors.values()}, dict[str, tuple[Broadcast, ...]]()
-        for tensor, broadcast in self.undone:
-            if tensor in there:
-                name = graph.names[tensor]
-                found[name] = (*found.get(name, ()), broadcast)
-        return found
-
     def _result(self, target: Tensor, name: str) -> Tensor:
-        """The gradient under its final name: zeros where there is none, a copy where
-        the tensor has another name already.
-        """
+        """The gradient under its final name, which may be that of a copy."""
         gradient = self.gradients.get(target)
         if gradient is None:
             gradient = self.emit("constant", shape=target.shape, value=(0.0,))
@@ -378,8 +392,8 @@ class _Sweep:
         """
         way = [op for op, _ in self.activity.operations if op.name == "gather"]
         for op in graph.operations if way else ():
+            onehot = op.outputs[0]
             is_onehot = op.name == "select" and op.operands[1:] == (1.0, 0.0)
-            (onehot, *_) = op.outputs
             if not is_onehot or nominal(prod(onehot.shape)) <= MAX_ELEMENTS:
                 continue
             for gather in [g for g in way if _rows_and_extent(g) == onehot.shape][-1:]:
@@ -396,17 +410,6 @@ def _rows_and_extent(gather: Operation) -> Shape:
     """The shape of the matrix that the gradient of a gather may be a product with."""
     table, indices = gather.inputs[0], gather.operands[1]
     return prod(shape_of(indices)), table.shape[gather.attributes["axis"]]
-
-
-def _add(emit: Emitter, inputs: Sequence[Tensor]) -> tuple[Tensor]:
-    return (emit("add", *inputs),)
-
-
-def _unbroadcast(
-    shape: Shape, emit: Emitter, inputs: Sequence[Tensor]
-) -> tuple[Tensor, ...]:
-    (gradient,) = inputs
-    return tuple(unbroadcast(emit, gradient, shape))
 
 
 def _step_name(emit: Emitter, operation: Operation, name: str) -> str:

@@ -1,46 +1,48 @@
-"""A loop that is put together around the second half of the derivative of a body."""
+"""A loop that is put together around the second half of the derivative of a body, and sums
+over its steps that are computed after it, at once.
+
+    loop:  w' = w + transpose(h) * d        after it:  w = transpose(H) * D
+
+The gradient of a weight is a sum over all steps of products. Where the loop collects the
+factors, H and D, it is one product, which is longer: a step has nothing to add up.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from operator import itemgetter
-from typing import NamedTuple
+from math import prod
+from typing import Any, NamedTuple
 
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.loops import emit_loop
-from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.graph.loops import Collected, Loop, Way, external
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.graph.passes import put_inputs_first
 from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.shape import reshaped
+from nnef_grad.ops.traits import RESHAPING
 
 # The results of a loop that was emitted, by what they were carried, added up or collected as.
 Results = Mapping[object, Tensor]
+# Emits a sum over all steps, given the results of the loop.
+Total = Callable[[Emitter, Results], Tensor]
 
 
 class Stack(NamedTuple):
-    """The values of a tensor of the body at all steps, in the order of the loop, one after
-    the other along an axis.
-
-    Attributes:
-        find: finds it, given the results of the loop, which is not emitted yet.
-        axis: the axis.
+    """The values of a tensor of the body at all steps, in the order of the loop, one
+    after the other along an axis: a tensor that is there, or what the loop collects
+    under a key.
     """
 
-    find: Callable[[Results], Tensor]
+    key: Any
     axis: int
 
 
 class _State(NamedTuple):
-    """A state of the loop.
-
-    Attributes:
-        key: what its last value is found by.
-        inside: the input of the body.
-        first: its first value; zeros, if there is none.
-        new: its next value in the body.
+    """A state of the loop: what its last value is found by, the input of the body, its
+    first value, zeros if there is none, and its next value in the body.
     """
 
     key: Tensor
@@ -50,13 +52,7 @@ class _State(NamedTuple):
 
 
 class LoopDraft:
-    """A loop that is put together around the second half of a derivative.
-
-    Attributes:
-        emit: emits the operations of its body.
-        scanned: the inputs of the body that are a part of a tensor at each step, with the
-            tensor, and the way through it.
-    """
+    """A loop that is put together around the second half of a derivative."""
 
     def __init__(self, half: Graph, seeds: Collection[str], way: Way) -> None:
         self.emit = Emitter(OpSet().extended(half.fragments), half.names)
@@ -73,7 +69,6 @@ class LoopDraft:
     def tensor(self, wish: str, like: Tensor) -> Tensor:
         """A new input of the body, like another tensor."""
         name = self._supply.fresh(wish)
-
         return self.emit.emit_named(name, "external", like.dtype, shape=like.shape)
 
     def _input(self, tensor: Tensor) -> Tensor:
@@ -129,24 +124,21 @@ class LoopDraft:
     def stacked(self, tensor: Tensor) -> Stack | None:
         """The values of a tensor at all steps, if the loop sees or collects them."""
         tensor = self._replaced.get(tensor, tensor)
-        made = self.emit.producer(tensor)
-        is_part = made is not None and made.name == "squeeze"
-        row = made.inputs[0] if made is not None and is_part else tensor
-        for inside, whole, way in self.scanned:
-            if inside in (tensor, row) and way.direction == self._way.direction:
-                return Stack(partial(_known, whole), way.axis)
-        for key, (part, way) in self._collected.items():
-            if part is tensor and way.direction == self._way.direction:
-                return Stack(itemgetter(key), way.axis)
+        squeezed = self.emit.made_by(tensor, "squeeze")
+        parts = (tensor, *(squeezed.inputs if squeezed else ()))
+        collected = ((part, key, way) for key, (part, way) in self._collected.items())
+        for part, key, way in (*self.scanned, *collected):
+            if part in parts and way.direction == self._way.direction:
+                return Stack(key, way.axis)
         return None
 
     def stack(self, tensor: Tensor) -> Stack | None:
         """The same: the loop collects them, if they are made in its body."""
-        known = self.stacked(tensor)
+        stacked = self.stacked(tensor)
         tensor = self._replaced.get(tensor, tensor)
-        made = self.emit.producer(tensor)
-        if known is not None or made is None or made.name == "external":
-            return known
+        producer = self.emit.producer(tensor)
+        if stacked is not None or producer is None or producer.name == "external":
+            return stacked
         gathered = {part for part, _ in self._collected.values()}
         part, axis = tensor, min(self._way.axis, tensor.rank)
         if tensor in gathered or not self._way.fits(tensor.shape):
@@ -155,41 +147,45 @@ class LoopDraft:
             )
         key = tensor, "steps"
         self._collected[key] = part, Way(axis, self._way.direction)
-        return Stack(itemgetter(key), axis)
+        return Stack(key, axis)
 
-    def emitted(self, emit: Emitter) -> dict[object, Tensor]:
+    def plan_sum(self, tensor: Tensor) -> Total:
+        """The sum over all steps: after the loop, if that is better, or inside of it."""
+        total = _total(self, tensor)
+        if total is not None:
+            return total
+        self.add_up(tensor)
+        return lambda emit, results: results[tensor]
+
+    def emitted(self, emit: Emitter) -> Results:
         """Emits the loop, and returns its results."""
-        outputs = [state.new for state in self._states]
-        outputs += [part for part, _ in self._collected.values()]
-        inputs = [
-            *(inside for inside, _ in self._full),
-            *(state.inside for state in self._states),
-            *(inside for inside, *_ in self.scanned),
-        ]
+        states, full, collected = self._states, self._full, self._collected
+        firsts = (s.first or _zeros(emit, s.inside) for s in states)
+        operands = [whole for _, whole in full]
+        operands += [*firsts, *(whole for _, whole, _ in self.scanned)]
         body = Graph(
             self._half.name,
-            tuple(inputs),
-            tuple(outputs),
+            (
+                *(inside for inside, _ in full),
+                *(state.inside for state in states),
+                *(inside for inside, *_ in self.scanned),
+            ),
+            (
+                *(state.new for state in states),
+                *(part for part, _ in collected.values()),
+            ),
             tuple(self.emit.operations),
             self.emit.assigned_names(self.emit.operations, self._supply.taken),
             notes=self._half.notes,
         )
-        ways = (way for _, way in self._collected.values())
+        ways = enumerate((way for _, way in collected.values()), len(states))
         loop = Loop(
             put_inputs_first(body),
-            len(self._states),
+            len(states),
             tuple(way for *_, way in self.scanned),
-            tuple(
-                Collected(place, way)
-                for place, way in enumerate(ways, len(self._states))
-            ),
+            tuple(Collected(place, way) for place, way in ways),
         )
-        operands = [
-            *(whole for _, whole in self._full),
-            *(s.first or _zeros(emit, s.inside) for s in self._states),
-            *(whole for _, whole, _ in self.scanned),
-        ]
-        keys = [*(state.key for state in self._states), *self._collected]
+        keys = [*(state.key for state in states), *collected]
         hints = tuple(map(self._hint, keys))
         return dict(zip(keys, emit_loop(emit, loop, operands, hints), strict=True))
 
@@ -198,10 +194,93 @@ class LoopDraft:
         return "_".join([self.emit.called(tensor), *suffix])
 
 
-def _known(whole: Tensor, results: Results) -> Tensor:
-    """Facts that are known before the loop is emitted."""
-    return whole
-
-
 def _zeros(emit: Emitter, like: Tensor) -> Tensor:
     return emit("constant", shape=like.shape, value=(0.0,), hint="zeros")
+
+
+# ---- Sums over the steps ----
+
+
+def _total(draft: LoopDraft, tensor: Tensor) -> Total | None:
+    """The sum of a tensor of the body over all steps, if it is better computed after it."""
+    stack = draft.stacked(tensor)
+    if stack is not None:
+        return _summed(stack, tensor.shape, ())
+    producer = draft.emit.made_by(tensor, *_PLANS)
+    return None if producer is None else _PLANS[producer.name](draft, producer)
+
+
+def _summed(stack: Stack, shape: Shape, axes: Iterable[int]) -> Total:
+    """The sum over all steps, and over axes that stay."""
+    summed = [0, *(axis + 1 for axis in axes)]
+
+    def total(emit: Emitter, results: Results) -> Tensor:
+        rows = _rows(emit, stack, results, shape)
+        return emit("squeeze", emit("sum_reduce", rows, axes=summed), axes=[0])
+
+    return total
+
+
+def _rows(emit: Emitter, stack: Stack, results: Results, part: Shape) -> Tensor:
+    """The values at all steps, side by side along a new first axis."""
+    whole, axis = results.get(stack.key, stack.key), stack.axis
+    if axis:
+        others = [other for other in range(whole.rank) if other != axis]
+        whole = emit("transpose", whole, axes=[axis, *others], hint="steps")
+    return reshaped(emit, whole, (whole.shape[0], *part), hint="steps")
+
+
+def _sum_later(draft: LoopDraft, op: Operation) -> Total | None:
+    """A sum over axes: they are summed together with the steps."""
+    (x,) = op.inputs
+    stack = None if op.attributes["normalize"] else draft.stack(x)
+    return None if stack is None else _summed(stack, x.shape, op.attributes["axes"])
+
+
+def _multiply_later(draft: LoopDraft, op: Operation) -> Total | None:
+    """A product of matrices: the axis that it sums is as long as that of all steps."""
+    left, right = op.inputs
+    if prod(left.shape[:-2]) != 1 or prod(right.shape[:-2]) != 1:
+        return None
+    stacks = draft.stack(left), draft.stack(right)
+    lasts = not op.attributes["transposeA"], op.attributes["transposeB"]
+    (result,) = op.outputs
+
+    def total(emit: Emitter, results: Results) -> Tensor:
+        columns = [
+            _columns(emit, _rows(emit, stack, results, tensor.shape[-2:]), is_last)
+            for stack, tensor, is_last in zip(stacks, op.inputs, lasts, strict=True)
+            if stack is not None
+        ]
+        product = emit("matmul", *columns, transposeA=True)
+        return reshaped(emit, product, result.shape)
+
+    return None if None in stacks else total
+
+
+def _columns(emit: Emitter, rows: Tensor, is_last: bool) -> Tensor:
+    """Matrices below each other, as one whose rows are summed; these were the last axis."""
+    if is_last:
+        rows = emit("transpose", rows, axes=[0, 2, 1])
+    count, height, width = rows.shape
+    return reshaped(emit, rows, (count * height, width), hint="rows")
+
+
+def _apply_later(draft: LoopDraft, op: Operation) -> Total | None:
+    """A linear operation, of the sum of its operand."""
+    (x,) = op.inputs
+    inner = _total(draft, x)
+    if inner is None:
+        return None
+
+    def total(emit: Emitter, results: Results) -> Tensor:
+        return emit(op.name, inner(emit, results), **op.settings)
+
+    return total
+
+
+_PLANS: dict[str, Callable[[LoopDraft, Operation], Total | None]] = {
+    "matmul": _multiply_later,
+    "sum_reduce": _sum_later,
+    **dict.fromkeys((*RESHAPING, "transpose", "neg", "copy"), _apply_later),
+}

@@ -19,7 +19,6 @@ from typing import NamedTuple
 from nnef_grad.autodiff.activity import Activity, find_activity
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.loop_draft import LoopDraft
-from nnef_grad.autodiff.loop_sums import plan_sums
 from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.autodiff.split import Cut, backward_half, find_cut, with_loops_of
 from nnef_grad.emit.emitter import Emitter
@@ -45,15 +44,8 @@ def linearized(
     differentiate: Differentiate,
     supply: NameSupply,
 ) -> tuple[Graph, Activity]:
-    """The graph with loops that collect what their derivatives need, and the activity
-    with these derivatives.
-
-    Args:
-        graph: the forward graph.
-        activity: its activity.
-        rules: the rules.
-        differentiate: makes the backward graph of a body.
-        supply: names the tensors that are collected besides.
+    """The graph with loops that collect what their derivatives need, called by a supply
+    of names, and the activity with these derivatives.
     """
     if not any(is_loop(operation) for operation, _ in activity.operations):
         return graph, activity
@@ -80,56 +72,41 @@ def linearized(
 
 
 class _Active(NamedTuple):
-    """The part of the body of a loop that gradients flow through.
-
-    Attributes:
-        inputs: those that it is differentiated with respect to.
-        outputs: those that have a gradient.
-    """
+    """The inputs that a body is differentiated by, and the outputs with gradients."""
 
     inputs: list[Tensor]
     outputs: list[Tensor]
 
 
 def _active(operation: Operation, active: set[Tensor], rules: Rules) -> _Active:
-    """The part that gradients flow through, from step to step, where some operands and
-    results of the loop are active.
-    """
+    """The part of the body that gradients flow through, from step to step."""
     loop = loop_of(operation)
     body, steps = loop.body, [*zip(loop.state_inputs, loop.next_values, strict=True)]
     pairs = zip(body.inputs, operation.inputs, strict=True)
     moving = [t for t, operand in pairs if operand in active]
-    while True:
+    reached, flows, more = set[Tensor](), set[Tensor](), [*moving]
+    while more:
         reached = find_activity(body, moving, body.outputs, rules).tensors
         more = [s for s, new in steps if new in reached and s not in moving]
-        if not more:
-            break
         moving += more
-    made = zip(operation.outputs, loop.made, strict=True)
-    seeded = dict.fromkeys(t for result, t in made if result in active and t in reached)
-    while True:
+    pairs = zip(loop.made, operation.outputs, strict=True)
+    seeded = [t for t, result in pairs if result in active and t in reached]
+    more = [*seeded]
+    while more:
         flows = find_activity(body, moving, seeded, rules).tensors
-        further = [
-            new
-            for state, new in steps
-            if state in flows and new in reached and new not in seeded
-        ]
-        if not further:
-            break
-        seeded.update(dict.fromkeys(further))
-    return _Active([t for t in body.inputs if t in moving and t in flows], [*seeded])
+        onward = (new for state, new in steps if state in flows and new in reached)
+        more = [new for new in onward if new not in seeded]
+        seeded += more
+    inputs = [t for t in body.inputs if t in moving and t in flows]
+    return _Active(inputs, [*dict.fromkeys(seeded)])
 
 
 # ---- The loop that saves ----
 
 
 class _Saved(NamedTuple):
-    """A tensor that the second loop gets from the first.
-
-    Attributes:
-        tensor: the tensor of the body.
-        place: where it is among what is collected.
-        is_row: whether it got an axis more, to be put side by side along.
+    """A tensor of the body that the second loop gets from the first, where it is among
+    what is collected, and whether it got an axis more, to be put side by side along.
     """
 
     tensor: Tensor
@@ -147,27 +124,24 @@ def _saving(
         emit.append(op)
     saved = []
     for tensor in cut.saved:
-        known = [i for i, one in enumerate(collected) if outputs[one.output] == tensor]
-        is_row = not known and not loop.way.fits(tensor.shape)
-        if not known:
-            part = _part(emit, tensor, loop, is_row)
-            if part not in outputs:
-                outputs.append(part)
-            way = loop.way.in_rank(len(part.shape))
-            collected.append(Collected(outputs.index(part), way))
-        place = known[0] if known else len(collected) - 1
-        saved.append(_Saved(tensor, place, is_row))
-    made = {
-        names[tensor]
-        for op in emit.operations
-        for tensor in op.outputs
-        if tensor in names
-    }
+        gathered = [outputs[one.output] for one in collected]
+        if tensor in gathered:
+            saved.append(_Saved(tensor, gathered.index(tensor), False))
+            continue
+        is_row = not loop.way.fits(tensor.shape)
+        part = _part(emit, tensor, loop, is_row)
+        if part not in outputs:
+            outputs.append(part)
+        saved.append(_Saved(tensor, len(collected), is_row))
+        way = loop.way.in_rank(part.rank)
+        collected.append(Collected(outputs.index(part), way))
+    results = (tensor for op in emit.operations for tensor in op.outputs)
+    taken = [names[tensor] for tensor in results if tensor in names]
     body = replace(
         loop.body,
         outputs=tuple(outputs),
         operations=tuple(emit.operations),
-        names=emit.assigned_names(emit.operations, made),
+        names=emit.assigned_names(emit.operations, taken),
     )
     return replace(loop, body=body, collected=tuple(collected)), saved
 
@@ -186,25 +160,20 @@ def _with_results(
     operation: Operation, loop: Loop, names: dict[Tensor, str], supply: NameSupply
 ) -> Operation:
     """The operation as a loop that has further results, which get names."""
-    known = operation.outputs
     whole = loop_shape(*(t.shape for t in operation.inputs), loop=loop)
     shapes = whole if isinstance(whole, list) else [whole]
-    further: list[Tensor] = []
-    for made, shape in [*zip(loop.made, shapes, strict=True)][len(known) :]:
-        further.append(Tensor(made.dtype, shape))
-        names[further[-1]] = supply.fresh(f"{loop.body.names[made]}_steps")
-    return changed(operation, loop, operation.inputs, (*known, *further))
+    results = [*operation.outputs]
+    for part, shape in [*zip(loop.made, shapes, strict=True)][len(results) :]:
+        results.append(Tensor(part.dtype, shape))
+        names[results[-1]] = supply.fresh(f"{loop.body.names[part]}_steps")
+    return changed(operation, loop, operation.inputs, results)
 
 
 # ---- The loop that goes back ----
 
 
 class _Reverse:
-    """The derivative of a loop.
-
-    Attributes:
-        loop: the loop that saves what the other one needs.
-    """
+    """The derivative of a loop, and the loop that saves what this needs."""
 
     def __init__(
         self, loop: Loop, active: _Active, differentiate: Differentiate
@@ -231,63 +200,57 @@ class _Reverse:
         """The gradients of the operands, from those of the results."""
         seeds = self._backward.seeds.values()
         draft = LoopDraft(self._half, seeds, self.loop.way.reversed)
-        given = dict(zip(self.loop.body.inputs, operation.inputs, strict=True))
-        self._take_known(draft, operation, given)
+        whole = dict(zip(self.loop.body.inputs, operation.inputs, strict=True))
+        self._take_known(draft, operation, whole)
         carried = self._take_seeds(draft, received)
         if not draft.scanned:
             # What is scanned tells the number of steps.
             part, way = self.loop.parts[0], self.loop.scanned[0]
-            draft.scan(part, given[part], way.reversed)
+            draft.scan(part, whole[part], way.reversed)
         draft.append(op for op in self._half.operations if op.name != "external")
-        gradients = self._gradients()
+        outputs = dict(zip(self._half.output_names, self._half.outputs, strict=True))
+        gradients = {
+            t: outputs[self._backward.gradients[self._names[t]]]
+            for t in self._active.inputs
+        }
         for state, (inside, first) in carried.items():
-            made = gradients.get(state)
-            draft.carry(inside, first, made or draft.emit("mul", inside, 0.0))
+            new = gradients.get(state) or draft.emit("mul", inside, 0.0)
+            draft.carry(inside, first, new)
         for tensor, way in self._ways.items():
             if tensor in gradients:
                 draft.collect(gradients[tensor], way.reversed)
-        sums = plan_sums(
-            draft, [gradients[t] for t in self.loop.full if t in gradients]
-        )
-        results = draft.emitted(emit)
-        results.update((t, total(emit, results)) for t, total in sums.items())
+        full = dict.fromkeys(gradients[t] for t in self.loop.full if t in gradients)
+        totals = {gradient: draft.plan_sum(gradient) for gradient in full}
+        results = dict(draft.emitted(emit))
+        results.update((t, total(emit, results)) for t, total in totals.items())
         return [
             results[gradients[t]] if t in gradients else None
             for t in self.loop.body.inputs
         ]
 
-    def _gradients(self) -> dict[Tensor, Tensor]:
-        """The gradients that a step makes, by the input of the body."""
-        made = dict(zip(self._half.output_names, self._half.outputs, strict=True))
-        gradients, names = self._backward.gradients, self._names
-        return {t: made[gradients[names[t]]] for t in self._active.inputs}
-
     def _take_known(
-        self, draft: LoopDraft, operation: Operation, given: Mapping[Tensor, Tensor]
+        self, draft: LoopDraft, operation: Operation, whole: Mapping[Tensor, Tensor]
     ) -> None:
         """Gives the body what the loop that saves has seen, and has saved."""
         loop, ways = self.loop, self._ways
-        known, seeds = self._half.tensors, self._backward.seeds.values()
-        others = {one.tensor for one in self._saved} | {known[name] for name in seeds}
+        seeds = (self._half.tensors[n] for n in self._backward.seeds.values())
+        others = {*seeds, *(one.tensor for one in self._saved)}
         for tensor in self._half.inputs:
             if tensor in ways:
-                draft.scan(tensor, given[tensor], ways[tensor].reversed)
+                draft.scan(tensor, whole[tensor], ways[tensor].reversed)
             elif tensor not in others:
-                draft.see(tensor, given[tensor])
+                draft.see(tensor, whole[tensor])
         for tensor, place, is_row in self._saved:
-            whole = operation.outputs[loop.states + place]
             scan = draft.scan_rows if is_row else draft.scan
-            scan(tensor, whole, loop.collected[place].way.reversed)
+            way = loop.collected[place].way.reversed
+            scan(tensor, operation.outputs[loop.states + place], way)
 
     def _take_seeds(
         self, draft: LoopDraft, received: Sequence[Tensor | None]
     ) -> dict[Tensor, tuple[Tensor, Tensor | None]]:
-        """Gives the body the gradients of its outputs: sums of those of the next step and
-        those of what was collected.
-
-        Returns:
-            For each state that has a gradient, the gradient of its next value in the body,
-            and that of its last value.
+        """Gives the body the gradients of its outputs: sums of those of the next step
+        and those of what was collected. Returns for each state that has a gradient that
+        of its next value in the body, and that of its last value.
         """
         loop, carried = self.loop, dict[Tensor, tuple[Tensor, Tensor | None]]()
         sources: dict[Tensor, list[Tensor]] = {t: [] for t in self._active.outputs}
@@ -297,15 +260,16 @@ class _Reverse:
                 inside = draft.tensor(f"grad_{self._names[new]}_after", new)
                 carried[state] = inside, last
                 sources.get(new, []).append(inside)
-        for (output, way), gradient in zip(
+        further = zip(
             loop.collected, received[loop.states : self._results], strict=False
-        ):
-            made = loop.body.outputs[output]
-            if made in sources and gradient is not None:
-                inside = draft.tensor(f"grad_{self._names[made]}_out", made)
+        )
+        for (place, way), gradient in further:
+            output = loop.body.outputs[place]
+            if output in sources and gradient is not None:
+                inside = draft.tensor(f"grad_{self._names[output]}_out", output)
                 draft.scan(inside, gradient, way.reversed)
-                sources[made].append(inside)
-        seeds, known = self._backward.seeds, self._half.tensors
-        for made in sources:
-            draft.sum(known[seeds[self._names[made]]], sources[made])
+                sources[output].append(inside)
+        for output, gradients in sources.items():
+            seed = self._backward.seeds[self._names[output]]
+            draft.sum(self._half.tensors[seed], gradients)
         return carried

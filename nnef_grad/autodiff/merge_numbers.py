@@ -13,7 +13,6 @@ might become infinite or zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from math import isfinite, prod
@@ -29,7 +28,6 @@ from nnef_grad.graph.passes import count_uses
 REACH = 8
 # What tensors between two numbers are multiplied with is no further from 1.
 FAR = 2.0**24
-PRODUCTS = frozenset({"neg", "mul", "div"})
 OPPOSITE = {"add": "sub", "sub": "add"}
 # Beginnings of names that say what a tensor is multiplied with.
 SCALES = ("scaled_", "half_", "share_", "double_")
@@ -48,14 +46,9 @@ def merge_numbers(graph: Graph, emit: Emitter) -> Graph:
 
     Ensures: every output has the same elements, but for rounding.
     """
-    if not any(op.name in PRODUCTS and _has_number(op) for op in graph.operations):
+    if all(_number(operation)[1] is None for operation in graph.operations):
         return graph
     return _Merger(graph, emit).run()
-
-
-def _has_number(operation: Operation) -> bool:
-    """Whether a product of a derivative is one of a tensor and a number."""
-    return _number(operation)[1] is not None
 
 
 class _Merger:
@@ -69,16 +62,13 @@ class _Merger:
         self._uses = count_uses(graph)
 
     def run(self) -> Graph:
-        self._visit(self._merge)
-        self._visit(self._take_mean)
+        for step in (self._merge, self._take_mean):
+            for place in range(len(self._operations)):
+                operation = self._operations[place]
+                if operation is not None and self._emit.is_new(operation.outputs[0]):
+                    step(operation)
         left = tuple(op for op in self._operations if op is not None)
         return replace(self._graph, operations=left)
-
-    def _visit(self, step: Callable[[Operation], None]) -> None:
-        for place in range(len(self._operations)):
-            operation = self._operations[place]
-            if operation is not None and self._emit.is_new(operation.outputs[0]):
-                step(operation)
 
     # Steps
 
@@ -117,20 +107,16 @@ class _Merger:
         first = self._now(path[0]) if y == x and path else self._derived(y)
         if not path or first is None:
             return total
-        if total.name != "add" if y == x else not self._repeats(first, total):
-            return total
-        if not self._multiply(path, Fraction(2), first):
+        if y == x:
+            is_twice = total.name == "add"
+        else:
+            is_alone = self._uses[first.outputs[0]] == 1
+            does_same = (first.name, first.operands[1:]) == (total.name, (x,))
+            is_twice = is_alone and does_same
+        if not is_twice or not self._multiply(path, Fraction(2), first):
             return total
         self._uses[path[0]] = 1
         return self._replace(total, first.outputs[0])
-
-    def _repeats(self, first: Operation, total: Operation) -> bool:
-        """Whether a sum adds or subtracts again what its first operand did."""
-        is_alone = self._uses[first.outputs[0]] == 1
-        return is_alone and (first.name, first.operands[1:]) == (
-            total.name,
-            total.operands[1:],
-        )
 
     def _take_sign(self, total: Operation) -> None:
         """y + -x, -x + y and y - -x."""
@@ -145,19 +131,14 @@ class _Merger:
 
     def _take_mean(self, operation: Operation) -> None:
         """A sum that is divided by the number of its terms."""
-        if operation.name != "div":
-            return
-        x, divisor = operation.operands
-        total = self._derived(x)
-        if (
-            total is None
-            or total.name != "sum_reduce"
-            or self._uses[total.outputs[0]] > 1
-        ):
+        total = (
+            self._derived(operation.operands[0]) if operation.name == "div" else None
+        )
+        if total is None or total.name != "sum_reduce" or total.attributes["normalize"]:
             return
         (terms,), axes = total.operands, total.attributes["axes"]
         count = prod(shape_of(terms)[axis] for axis in axes)
-        if divisor == count and not total.attributes["normalize"]:
+        if operation.operands[1] == count and self._uses[total.outputs[0]] == 1:
             self._set(operation, "mean_reduce", terms, axes=axes)
             self._rename(operation.outputs[0], "mean_")
             self._put(total, None)
@@ -165,35 +146,32 @@ class _Merger:
     # Products
 
     def _path(self, x: Operand | None, *, uses: int = 1, reach: int = REACH) -> Path:
-        """The way from a tensor to the number that it is a multiple of, through tensors
-        that are used once; nothing if there is no number.
-        """
-        made = self._derived(x)
-        if made is None or self._uses[made.outputs[0]] != uses or reach == 0:
+        """The way from a tensor to the number it is a multiple of, through single uses."""
+        product = self._derived(x)
+        if product is None or self._uses[product.outputs[0]] != uses or reach == 0:
             return ()
-        if _number(made)[1] is not None:
-            return made.outputs
-        for index in _factors(made):
-            rest = self._path(made.operands[index], reach=reach - 1)
+        if _number(product)[1] is not None:
+            return product.outputs
+        for index in _factors(product):
+            rest = self._path(product.operands[index], reach=reach - 1)
             if rest:
-                return (*made.outputs, *rest)
+                return (*product.outputs, *rest)
         return ()
 
     def _multiply(self, path: Path, factor: Fraction, user: Operation) -> bool:
-        """Multiplies the number at the end of a path, whose beginning an operation uses.
-        Returns False where the product is not exact or too far from 1, or is 1 and there
-        is nothing else.
+        """Multiplies the number at the end of a path, whose beginning an operation
+        uses. Returns False where the product is not exact or too far from 1, or is 1
+        and there is nothing else.
         """
-        last = self._now(path[-1])
+        last, is_long = self._now(path[-1]), len(path) > 1
         number, x = _number(last)
         product = number * factor
-        is_near = 1 / FAR <= abs(product) <= FAR
-        if len(path) > 1 and abs(factor) != 1 and not is_near:
+        if is_long and abs(factor) != 1 and not 1 / FAR <= abs(product) <= FAR:
             return False
         if product == 1:
-            if len(path) == 1 and user.name not in OPPOSITE:
+            if not is_long and user.name not in OPPOSITE:
                 return False
-            next_user = self._now(path[-2]) if len(path) > 1 else user
+            next_user = self._now(path[-2]) if is_long else user
             self._put(next_user, substitute(next_user, {path[-1]: x}))
             self._put(last, None)
         else:
@@ -215,9 +193,7 @@ class _Merger:
 
     def _derived(self, x: Operand | None) -> Operation | None:
         """The same, if it is of this derivative: the forward graph stays as it is."""
-        if isinstance(x, Tensor) and self._emit.is_new(x):
-            return self._now(x)
-        return None
+        return self._now(x) if isinstance(x, Tensor) and self._emit.is_new(x) else None
 
     def _put(self, before: Operation, after: Operation | None) -> None:
         self._operations[self._places[before.outputs[0]]] = after
@@ -249,9 +225,7 @@ class _Merger:
 
 
 def _number(operation: Operation) -> tuple[Fraction, Operand | None]:
-    """The number that an operation multiplies a tensor with, and the tensor; None if the
-    operation does something else.
-    """
+    """The number that an operation multiplies a tensor with, and the tensor, if any."""
     if operation.name == "neg":
         return Fraction(-1), operation.operands[0]
     if operation.name in ("mul", "div"):
@@ -259,8 +233,7 @@ def _number(operation: Operation) -> tuple[Fraction, Operand | None]:
         if operation.name == "mul" and _is_factor(left):
             return Fraction(left), right
         if _is_factor(right):
-            factor = Fraction(right)
-            return factor if operation.name == "mul" else 1 / factor, left
+            return Fraction(right) ** (1 if operation.name == "mul" else -1), left
     return Fraction(1), None
 
 
@@ -279,16 +252,14 @@ def _scaled(
     factor: Fraction, x: Operand | None, is_division: bool
 ) -> tuple[Any, ...] | None:
     """An operation and its operands that multiply exactly; None if there is none."""
+    divisor = 1 / factor
     if factor == -1:
         return "neg", x
-    divisor = 1 / factor
-    if _is_exact(factor) and not (is_division and _is_exact(divisor)):
-        return "mul", float(factor), x
-    return ("div", x, float(divisor)) if _is_exact(divisor) else None
+    if _is_exact(divisor) and (is_division or not _is_exact(factor)):
+        return "div", x, float(divisor)
+    return ("mul", float(factor), x) if _is_exact(factor) else None
 
 
 def _is_exact(number: Fraction) -> bool:
-    """Whether it is a number of double precision, and far from the limits of single
-    precision.
-    """
+    """Whether it is a number of double precision, far from the limits of single one."""
     return 1e-30 < abs(number) < 1e30 and Fraction(float(number)) == number

@@ -17,9 +17,10 @@ compiler sees through, though it is the same to the bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from operator import attrgetter
 from typing import NamedTuple
 
 from nnef_grad.autodiff.backward import Backward
@@ -122,12 +123,10 @@ def recompute(graph: Graph, limit: float) -> Recomputation:
     before = _peak(graph)
     allowed = int(limit * before if limit < 1 else limit)
     best = _best(graph, allowed)
-    added = _multiply_adds(best.graph) - _multiply_adds(graph)
-    return Recomputation(best.graph, allowed, best.peak, before, added)
-
-
-def _multiply_adds(graph: Graph) -> int:
-    return nominal(sum(map(multiply_adds, graph.operations)))
+    after, once = (
+        nominal(sum(map(multiply_adds, g.operations))) for g in (best.graph, graph)
+    )
+    return Recomputation(best.graph, allowed, best.peak, before, after - once)
 
 
 def within(backward: Backward, limit: float) -> Backward:
@@ -137,14 +136,11 @@ def within(backward: Backward, limit: float) -> Backward:
     return replace(backward, graph=spared.graph, warnings=warnings)
 
 
-class _Candidate(NamedTuple):
-    """A graph with the same results.
+_peak_of = attrgetter("peak")
 
-    Attributes:
-        graph: the graph.
-        peak: the most bytes that are alive at a time.
-        work: what all operations cost, as schedule.py counts it.
-    """
+
+class _Candidate(NamedTuple):
+    """A graph with the same results, its peak in bytes, and the cost of its work."""
 
     graph: Graph
     peak: int
@@ -152,43 +148,32 @@ class _Candidate(NamedTuple):
 
 
 def _best(graph: Graph, allowed: int) -> _Candidate:
-    """The graph that keeps the limit with the least work; the one of the least memory, if
-    none was found that keeps it.
-    """
+    """The graph that keeps the limit with the least work, or takes the least memory."""
     best = _Candidate(graph, _peak(graph), work_of(graph))
     movable = with_updates_last(graph)
     if best.peak <= allowed or movable is None:
         return best
-    best, graph = best._replace(graph=movable, peak=_peak(movable)), movable
-    ordered = best._replace(graph=in_order_of_need(graph))
-    orders = [ordered._replace(peak=_peak(ordered.graph)), best]
-    known = [(order.graph, Lifetimes(order.graph)) for order in orders]
-    best = min(orders, key=lambda candidate: candidate.peak)
-    for limit in _limits(allowed, best.peak):
-        found: _Candidate | None = None
-        most = MOST_WORK * orders[0].work
-        for (order, lifetimes), strategy in product(known, STRATEGIES):
+    graphs = (in_order_of_need(movable), movable)
+    best = min((_Candidate(g, _peak(g), best.work) for g in graphs), key=_peak_of)
+    orders, once = [(g, Lifetimes(g)) for g in graphs], best.work
+    # The limit, and, for where it cannot be kept, others up to what is needed anyway.
+    room = best.peak - allowed
+    for step in range(TRIALS if room > 0 else 0):
+        limit, most = allowed + room * step // TRIALS, MOST_WORK * once
+        kept: _Candidate | None = None
+        for (order, lifetimes), strategy in product(orders, STRATEGIES):
             schedule = Schedule(lifetimes, limit, strategy, most)
             if not schedule.is_complete:
                 continue
-            made = _rebuilt(order, lifetimes, schedule.runs)
-            candidate = _Candidate(made, _peak(made), schedule.work)
+            rebuilt = _rebuilt(order, lifetimes, schedule.runs)
+            candidate = _Candidate(rebuilt, _peak(rebuilt), schedule.work)
             if candidate.peak <= limit:
-                found, most = candidate, candidate.work
+                kept, most = candidate, candidate.work
             elif candidate.peak < best.peak:
                 best = candidate
-        if found is not None and limit == allowed:
-            return found
-        if found is not None:
-            return min((best, found), key=lambda candidate: candidate.peak)
+        if kept is not None:
+            return kept if limit == allowed else min(best, kept, key=_peak_of)
     return best
-
-
-def _limits(allowed: int, before: int) -> Iterator[int]:
-    """The limit, and, for where it cannot be kept, others up to what is needed anyway."""
-    if before > allowed:
-        room = before - allowed
-        yield from (allowed + room * step // TRIALS for step in range(TRIALS))
 
 
 def _peak(graph: Graph) -> int:
@@ -212,9 +197,9 @@ def _rebuilt(graph: Graph, lifetimes: Lifetimes, runs: Sequence[Run]) -> Graph:
     for run in runs:
         repeats.add(run)
     names = emit.assigned_names(emit.operations, graph.tensors)
-    made = replace(graph, operations=tuple(emit.operations), names=names)
-    verify(made)
-    return replace(made, quantization=repeats.quantization(names))
+    rebuilt = replace(graph, operations=tuple(emit.operations), names=names)
+    verify(rebuilt)
+    return replace(rebuilt, quantization=repeats.quantization(names))
 
 
 def is_delay(operation: Operation) -> bool:
@@ -248,11 +233,7 @@ class Delays:
 
 
 class _Repeats:
-    """Operations in the order of their runs, so far.
-
-    Attributes:
-        versions: for each tensor of the graph that was computed again, the one to read.
-    """
+    """Operations in the order of their runs, so far."""
 
     def __init__(self, graph: Graph, lifetimes: Lifetimes, emit: Emitter) -> None:
         self._graph, self._lifetimes, self._emit = graph, lifetimes, emit
@@ -260,47 +241,43 @@ class _Repeats:
         self._latest: Tensor | None = None
         self._delays = Delays(emit)
         self._originals: dict[Tensor, Tensor] = {}
-        self.versions: dict[Tensor, Tensor] = {}
+        # For each tensor that was computed again, the one to read.
+        self._versions: dict[Tensor, Tensor] = {}
 
     def add(self, run: Run) -> None:
         """Adds an operation, or a repetition of it."""
         op = self._graph.operations[run.operation]
-        read, results = dict(self.versions), {}
-        origin = self._graph.operations[run.for_operation].origin
-        self._emit.origin = origin
+        read, results = dict(self._versions), {}
+        self._emit.origin = origin = self._graph.operations[run.for_operation].origin
         if run.operation in self._before:
             operand = self._lifetimes.delayed[run.operation]
-            if operand is not None and self.versions.keys().isdisjoint(op.inputs):
+            if operand is not None and read.keys().isdisjoint(op.inputs):
                 latest = self._latest
                 assert latest is not None, "something is kept before it is computed"
                 read[operand] = self._delays.after(latest, operand)
-            results = {t: self._version(t) for t in op.outputs}
+            for tensor in op.outputs:
+                hint = f"{self._graph.names[tensor]}_again"
+                again = self._emit.tensor(tensor.dtype, tensor.shape, hint)
+                results[tensor], self._originals[again] = again, tensor
         operands = map_tensors(lambda t: read.get(t, t), op.operands)
-        made = map_tensors(lambda t: results.get(t, t), op.results)
-        self._emit.append(replace(op, operands=operands, results=made, origin=origin))
+        written = map_tensors(lambda t: results.get(t, t), op.results)
+        self._emit.append(
+            replace(op, operands=operands, results=written, origin=origin)
+        )
         self._before.add(run.operation)
-        self.versions.update(results)
+        self._versions.update(results)
         for tensor in op.outputs:
-            if (
-                tensor in self._lifetimes.moving
-                and tensor.rank
-                and tensor.dtype == "scalar"
-            ):
+            is_moving = tensor in self._lifetimes.moving
+            if is_moving and tensor.rank and tensor.dtype == "scalar":
                 self._latest = results.get(tensor, tensor)
-
-    def _version(self, tensor: Tensor) -> Tensor:
-        hint = f"{self._graph.names[tensor]}_again"
-        made = self._emit.tensor(tensor.dtype, tensor.shape, hint)
-        self._originals[made] = tensor
-        return made
 
     def quantization(self, names: Mapping[Tensor, str]) -> dict[str, Quantization]:
         """That of the graph, and of what is computed again."""
-        known = self._graph.quantization
+        entries = self._graph.quantization
         pairs = ((names[t], names[o]) for t, o in self._originals.items())
         again = {
-            name: replace(known[original], tensor=name)
+            name: replace(entries[original], tensor=name)
             for name, original in pairs
-            if original in known
+            if original in entries
         }
-        return {**known, **again}
+        return {**entries, **again}

@@ -9,24 +9,29 @@ of its results; see ops/registry.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from nnef_grad.autodiff.apply_rules import apply_rule, shapes_by_rule
-from nnef_grad.autodiff.rule_files import SHAPE, SUFFIX, declared_operations
-from nnef_grad.base.errors import UsageError, suggestion
+from nnef_grad.base.errors import Problem, UsageError, suggestion
 from nnef_grad.emit.evaluation import instantiate_body
 from nnef_grad.emit.inline import Decompose
 from nnef_grad.graph.ir import Operation
 from nnef_grad.language import syntax
+from nnef_grad.language.check_document import check_fragments
 from nnef_grad.language.library import FragmentFile, Library, standard, with_fragments
+from nnef_grad.language.types import GENERIC, TensorType, Type, leaves
 from nnef_grad.ops import DECOMPOSITIONS, RULES, SHAPES
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.registry import Function, ShapeFunction
 from nnef_grad.ops.traits import FLAT
+
+SUFFIX = "_vjp"
+SHAPE = "_shape"
+SUFFIXES = (SUFFIX, SHAPE)
 
 Rule = Callable[..., Sequence[Any]]
 Evaluation = Callable[..., Any]
@@ -84,12 +89,13 @@ class Rules:
     def __init__(self, fragments: Sequence[syntax.Fragment] = ()) -> None:
         self._fragments: Library = {f.name: f for f in fragments}
         self._functions: dict[str, Rule] = {}
-        self._found: dict[str, Derivation | None] = {}
+        self._derivations: dict[str, Derivation | None] = {}
         self.declarations = declared_operations(fragments)
         self.shapes: dict[str, ShapeFunction] = dict(SHAPES)
         for name in self.declarations:
-            if name + SHAPE in self._fragments:
-                self.shapes[name] = self._shape_function(self._fragments[name + SHAPE])
+            fragment = self._fragments.get(name + SHAPE)
+            if fragment is not None:
+                self.shapes[name] = partial(self._shape_by, fragment)
         self.evaluations: dict[str, Evaluation] = {}
 
     def vjp(self, name: str) -> Callable[[Function], Function]:
@@ -124,11 +130,9 @@ class Rules:
         """
         return _enter("evaluation", self.evaluations, name)
 
-    def _shape_function(self, fragment: syntax.Fragment) -> ShapeFunction:
+    def _shape_by(self, rule: syntax.Fragment, *shapes: Any, **attributes: Any) -> Any:
         """The opset is looked up at each call: shapes may be entered later."""
-        return lambda *shapes, **attributes: shapes_by_rule(
-            fragment, self.opset, *shapes, **attributes
-        )
+        return shapes_by_rule(rule, self.opset, *shapes, **attributes)
 
     @property
     def opset(self) -> OpSet:
@@ -152,10 +156,16 @@ class Rules:
             "evaluation": self.evaluations,
         }
         whole = self.shapes.keys() & (self._functions.keys() | self.evaluations.keys())
-        known = {*standard(), *SHAPES, *self.declarations, *declared, *whole}
+        operations = {*standard(), *SHAPES, *self.declarations, *declared, *whole}
         for kind, table in tables.items():
-            for name in sorted(table.keys() - known):
-                raise UsageError(_no_operation(kind, name, known))
+            for name in sorted(table.keys() - operations):
+                near = suggestion(name, sorted(operations))
+                advice = near or ": declare it in the rules or the document"
+                what = (
+                    f"the rules have the {kind} of '{name}', which is not an operation"
+                )
+                where = "of the standard, of the rules or of the graph"
+                raise UsageError(f"{what} {where}{advice}")
 
     def derivation(self, operation: Operation) -> Derivation:
         """How an operation is differentiated."""
@@ -163,9 +173,9 @@ class Rules:
         special = DECOMPOSITIONS.get(name)
         if special is not None and not self.is_own(name) and special.applies(operation):
             return Derivation(decompose=special.build)
-        found = self.rule(name)
-        if found is not None:
-            return found
+        rule = self.rule(name)
+        if rule is not None:
+            return rule
         if operation.definition.body is not None:
             return Derivation(decompose=instantiate_body)
         return Derivation(limit="" if special is None else special.limit)
@@ -178,9 +188,9 @@ class Rules:
         """The rule of an operation, if it has one; it may be zero."""
         if name in self._functions:
             return Derivation(vjp=self._functions[name], is_traced=False)
-        if name not in self._found:
-            self._found[name] = self._find(name)
-        return self._found[name]
+        if name not in self._derivations:
+            self._derivations[name] = self._find(name)
+        return self._derivations[name]
 
     def _find(self, name: str) -> Derivation | None:
         if name + SUFFIX in self._fragments:
@@ -194,7 +204,8 @@ class Rules:
 
 
 def _by_fragment(fragment: syntax.Fragment) -> Derivation:
-    is_zero = all(_is_zero(statement.value) for statement in fragment.body or ())
+    values = [statement.value for statement in fragment.body or ()]
+    is_zero = all(isinstance(v, syntax.Literal) and v.value == 0.0 for v in values)
     return Derivation(vjp=partial(apply_rule, fragment), is_zero=is_zero)
 
 
@@ -212,14 +223,89 @@ def _enter(
     return enter
 
 
-def _no_operation(kind: str, name: str, known: Iterable[str]) -> str:
-    advice = ": declare it in the rules or the document"
-    near = suggestion(name, sorted(known)) or advice
-    return (
-        f"the rules have the {kind} of '{name}', which is not an operation of the standard,"
-        f" of the rules or of the graph{near}"
+# ---- Files of rules ----
+#
+# fragment mul_vjp( x, y, z, dz ) -> ( dx, dy )    the operands, the results, the gradients
+#                                                  of the results, the attributes
+# fragment gate_shape( x ) -> ( y )                the parameters of the operation
+
+
+def check_rules(fragments: Sequence[syntax.Fragment]) -> list[Problem]:
+    """The problems of the fragments of a file of rules."""
+    # Rules are not operations: documents cannot invoke them.
+    library = with_fragments(declared_operations(fragments).values())
+    return [*_naming_problems(fragments), *check_fragments(fragments, library)]
+
+
+def _naming_problems(fragments: Sequence[syntax.Fragment]) -> Iterator[Problem]:
+    operations = {**standard(), **declared_operations(fragments)}
+    for fragment in fragments:
+        name, (operation, suffix) = fragment.name, _split(fragment.name)
+        if not suffix and name in standard():
+            yield Problem(f"operation '{name}' is already defined", fragment.span)
+        elif operation in operations and suffix:
+            yield from signature_problems(fragment, operations[operation])
+        elif name not in operations:
+            what = f"'{operation}' is not a standard operation"
+            message = f"{what}: declare it here, without a body"
+            if not suffix:
+                advice = (
+                    f"name it after an operation, with {' or '.join(SUFFIXES)} after it"
+                )
+                message = f"'{name}' is not a rule: {advice}"
+            yield Problem(message, fragment.span)
+
+
+def _split(name: str) -> tuple[str, str]:
+    """The operation that a rule is for, and the suffix of the rule."""
+    suffix = next((s for s in SUFFIXES if name.endswith(s)), "")
+    return name.removesuffix(suffix), suffix
+
+
+def declared_operations(
+    fragments: Iterable[syntax.Fragment],
+) -> dict[str, syntax.Fragment]:
+    """The operations that a file of rules declares, by name."""
+    return {f.name: f for f in fragments if f.body is None and not _split(f.name)[1]}
+
+
+def signature_problems(
+    rule: syntax.Fragment, definition: syntax.Fragment
+) -> Iterator[Problem]:
+    """The parameters and results of a rule that do not follow the convention."""
+    is_shape = rule.name.endswith(SHAPE)
+    parameters = [p.name for p in definition.parameters]
+    expected = parameters if is_shape else expected_parameters(definition)
+    if [p.name for p in rule.parameters] != expected:
+        message = f"the parameters of '{rule.name}' must be ({', '.join(expected)})"
+        yield Problem(message, rule.span)
+    if is_shape and rule.results != definition.results:
+        message = f"'{rule.name}' must have the results of its operation"
+        yield Problem(message, rule.span)
+    operands = (p.name for p in definition.operands if _is_differentiable(p.type))
+    gradients = [f"d{name}" for name in operands]
+    for result in () if is_shape else rule.results:
+        if result.name not in gradients:
+            what = f"the gradient of an operand of '{definition.name}'"
+            message = f"'{result.name}' is not {what}: {', '.join(gradients)}"
+            yield Problem(message, result.span)
+    if rule.body is None:
+        yield Problem(f"'{rule.name}' has no body", rule.span)
+
+
+def expected_parameters(definition: syntax.Fragment) -> list[str]:
+    """The parameters of the rule of an operation, in order."""
+    return [
+        *(p.name for p in definition.operands),
+        *(r.name for r in definition.results),
+        *(f"d{r.name}" for r in definition.results if _is_differentiable(r.type)),
+        *(p.name for p in definition.attributes),
+    ]
+
+
+def _is_differentiable(type_: Type) -> bool:
+    """Whether values of the type can be scalar tensors."""
+    return any(
+        isinstance(leaf, TensorType) and leaf.dtype in ("scalar", GENERIC, None)
+        for leaf in leaves(type_)
     )
-
-
-def _is_zero(expression: syntax.Expression) -> bool:
-    return isinstance(expression, syntax.Literal) and expression.value == 0.0

@@ -22,7 +22,9 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, product, starmap
+from functools import reduce
+from itertools import accumulate, chain, compress, product, starmap
+from operator import or_
 from typing import NamedTuple
 
 from nnef_grad.graph.extents import nominal
@@ -37,9 +39,7 @@ BYTE = 1 / 16
 
 
 class Run(NamedTuple):
-    """One run of an operation: the index of it, and of the operation that needs it now,
-    which is another one where it runs again.
-    """
+    """A run of an operation, for itself or for another one that needs it again; by index."""
 
     operation: int
     for_operation: int
@@ -68,9 +68,8 @@ STRATEGIES = (
 
 
 def with_updates_last(graph: Graph) -> Graph | None:
-    """The graph with the updates of its variables after all other operations: some runtimes
-    change a variable at once, and what runs after that reads the new value. None if
-    something reads the result of an update.
+    """The graph with the updates of its variables last: some runtimes change a variable
+    at once. None if something reads the result of an update.
     """
     updates = [op for op in graph.operations if op.name == UPDATE]
     others = [op for op in graph.operations if op.name != UPDATE]
@@ -87,9 +86,9 @@ def results_of(graph: Graph) -> tuple[Tensor, ...]:
 
 
 def in_order_of_need(graph: Graph) -> Graph:
-    """The graph with each operation just before the first that reads its result. Results
-    that need less come first: a layer's own gradients before that of the layer below. The
-    graph has its updates last, as `with_updates_last` gives it.
+    """The graph with each operation just before the first that reads its result; its
+    updates are last. Results that need less come first: a layer's own gradients before
+    that of the layer below.
     """
     makers = _makers(graph)
     there, order = set[Tensor](), list[int]()
@@ -106,14 +105,12 @@ def in_order_of_need(graph: Graph) -> Graph:
 def _by_need(graph: Graph, makers: Mapping[Tensor, int]) -> list[int]:
     """The operations that make results, or what enters, by how many others they need."""
     # A bit for each operation.
-    needs = list[int]()
+    needs, ends = list[int](), {makers[tensor] for tensor in results_of(graph)}
     for index, operation in enumerate(graph.operations):
-        need = 1 << index
-        for tensor in operation.inputs:
-            need |= needs[makers[tensor]]
-        needs.append(need)
-    ends = {makers[tensor] for tensor in results_of(graph)}
-    ends |= {i for i, op in enumerate(graph.operations) if op.name in UNIQUE}
+        inputs = (needs[makers[tensor]] for tensor in operation.inputs)
+        needs.append(reduce(or_, inputs, 1 << index))
+        if operation.name in UNIQUE:
+            ends.add(index)
     kept = (index for index in ends if graph.operations[index].name != UPDATE)
     return sorted(kept, key=lambda index: (needs[index].bit_count(), index))
 
@@ -129,23 +126,23 @@ def _needed(
     is_there: Callable[[Tensor], bool],
 ) -> list[int]:
     """The operations that must run for one to run, in their order, it itself the last."""
-    found, waiting = {index}, [index]
+    needed, waiting = {index}, [index]
     while waiting:
         for tensor in operations[waiting.pop()].inputs:
             maker = makers[tensor]
-            if not is_there(tensor) and maker not in found:
-                found.add(maker)
+            if not is_there(tensor) and maker not in needed:
+                needed.add(maker)
                 waiting.append(maker)
-    return sorted(found)
+    return sorted(needed)
 
 
 def that_enter(operations: Sequence[Operation]) -> set[Tensor]:
     """The tensors that depend on an input of the graph."""
-    found: set[Tensor] = set()
+    entering: set[Tensor] = set()
     for op in operations:
-        if op.name == "external" or not found.isdisjoint(op.inputs):
-            found.update(op.outputs)
-    return found
+        if op.name == "external" or not entering.isdisjoint(op.inputs):
+            entering.update(op.outputs)
+    return entering
 
 
 class Lifetimes:
@@ -154,14 +151,13 @@ class Lifetimes:
     Attributes:
         operations, costs: the operations, and what each costs.
         makers: the operation that makes each tensor.
-        made, read: the memory of each operation.
+        written, read: the memory of each operation.
         moving: the tensors that depend on an input of the graph.
-        lasting: what is there anyway, or has an effect: it is never dropped.
-        repeatable: what may be dropped. What depends on no input is left alone, as
-            runtimes compute it when they load the graph; and so is what has no operand
-            that can be made to be there later.
         delayed: the operand of each operation that is made to be there later, where it
             runs again, so that it runs then; None if there is none.
+        lasting: what is there anyway, or has an effect: it is never dropped.
+        repeatable: what may be dropped: not what depends on no input, as runtimes compute
+            it when they load the graph, and not what has no delayed operand.
         results: what the graph returns, and what is lasting.
         sizes: the bytes of each memory that counts.
         reads: the operations that read each; for results, the end too.
@@ -169,42 +165,30 @@ class Lifetimes:
     """
 
     def __init__(self, graph: Graph) -> None:
-        self.operations = graph.operations
-        self.costs = [_cost(op) for op in graph.operations]
+        self.operations = operations = graph.operations
+        self.costs = [_cost(op) for op in operations]
         self.makers = _makers(graph)
         self._views = views_of(graph)
-        self.lasting = {
-            tensor
-            for op in graph.operations
-            if op.name in SOURCES | UNIQUE
-            for tensor in op.outputs
-        }
-        self.moving = that_enter(graph.operations)
-        self.repeatable = {
-            tensor
-            for op in graph.operations
-            if op.name not in SOURCES | UNIQUE
-            and any(operand.dtype == "scalar" for operand in op.inputs)
-            for tensor in op.outputs
-            if tensor in self.moving
-        }
-        self.delayed = [_delayed_operand(op, self.moving) for op in graph.operations]
-        self.read = [self._all(op.inputs) for op in graph.operations]
-        self.made = [self._all(op.outputs) for op in graph.operations]
+        self.moving = that_enter(operations)
+        self.delayed = [_delayed_operand(op, self.moving) for op in operations]
+        fixed = [op.name in SOURCES | UNIQUE for op in operations]
+        self.lasting = {t for op in compress(operations, fixed) for t in op.outputs}
+        pairs = zip(operations, self.delayed, strict=True)
+        repeated = {t for op, operand in pairs if operand for t in op.outputs}
+        self.repeatable = repeated & self.moving - self.lasting
+        self.read = [self._all(op.inputs) for op in operations]
+        self.written = [self._all(op.outputs) for op in operations]
         results = self._all(results_of(graph))
         self.results = self.lasting.union(graph.outputs)
         uncounted = self.lasting.union(results)
         self.sizes = {
             memory: 0 if memory in uncounted else nominal(byte_size(memory))
-            for made in self.made
-            for memory in made
+            for memory in chain(*self.written)
         }
         self.reads = defaultdict[Tensor, list[int]](list)
-        for index, read in enumerate(self.read):
+        for index, read in enumerate((*self.read, results)):
             for memory in read:
                 self.reads[memory].append(index)
-        for memory in results:
-            self.reads[memory].append(len(graph.operations))
         alive = memory_alive(graph, lambda tensor: self.sizes.get(tensor, 0))
         self.turn = alive.index(max(alive)) if alive else 0
 
@@ -225,58 +209,36 @@ class Lifetimes:
     # ---- Until when memory is worth keeping ----
 
     def ends(self, strategy: Strategy) -> dict[Tensor, int]:
-        """Until which operation each memory is kept, if there is room. What is dropped
-        before the turn and read after it is computed again then.
-        """
-        last = {memory: reads[-1] for memory, reads in self.reads.items()}
-        if strategy.segments:
-            kept = self._checkpoints(strategy.segments)
-            sources = self._ends_as_sources(last, kept)
-            dropped = self.repeatable - kept
-            before = {
-                m: max((r for r in self.reads[m] if r < self.turn), default=-1)
-                for m in dropped & last.keys()
-            }
-            return {m: before.get(m, sources[m]) for m in last}
-        return self._ends_as_sources(last, set()) if strategy.keeps_sources else last
-
-    def _ends_as_sources(
-        self, last: Mapping[Tensor, int], kept: set[Tensor]
-    ) -> dict[Tensor, int]:
-        """When each memory is last read, or what is computed from it before the turn; what
-        is kept is not computed from anything again.
-        """
-        ends = dict(last)
-        for index in reversed(range(self.turn)):
-            made = [ends.get(m, -1) for m in self.made[index] if m not in kept]
+        """Until which operation each memory is kept, if there is room."""
+        ends = {memory: reads[-1] for memory, reads in self.reads.items()}
+        segments = strategy.segments
+        kept = self._checkpoints(segments) if segments else set[Tensor]()
+        # What is kept is not computed from anything again.
+        for index in reversed(range(self.turn)) if strategy.keeps_sources else ():
+            later = [ends.get(m, -1) for m in self.written[index] if m not in kept]
             for memory in self.read[index]:
-                ends[memory] = max(ends[memory], *made, -1)
+                ends[memory] = max(ends[memory], *later, -1)
+        # What is dropped before the turn and read after it is computed again then.
+        for m in (self.repeatable - kept) & ends.keys() if segments else ():
+            ends[m] = max((r for r in self.reads[m] if r < self.turn), default=-1)
         return ends
 
     def _checkpoints(self, segments: int) -> set[Tensor]:
-        """The tensors alive at the narrowest places between segments of the same size,
-        of all that is computed before the turn.
-        """
-        made, crossing = list[int](), list[set[Tensor]]()
-        alive = set[Tensor]()
+        """The tensors alive at the narrowest places between segments before the turn."""
+        sizes, crossing, alive = list[int](), list[set[Tensor]](), set[Tensor]()
         for index in range(self.turn):
-            new = {*self.made[index]} - self.lasting - alive
-            made.append(sum(self.sizes[memory] for memory in new))
-            alive = {m for m in alive | new if self._is_read_before_turn(m, index)}
+            new = {*self.written[index]} - self.lasting - alive
+            sizes.append(sum(self.sizes[memory] for memory in new))
+            next_reads = ((m, self.next_read(m, index)) for m in alive | new)
+            alive = {m for m, r in next_reads if r is not None and r < self.turn}
             crossing.append(alive)
-        total, kept = [*accumulate(made)], set[Tensor]()
+        total, kept = [*accumulate(sizes)], set[Tensor]()
         for place in range(1, segments if total else 0):
-            low, high = (
-                bisect_left(total, total[-1] * (place + half) / segments)
-                for half in (-0.5, 0.5)
-            )
+            ends = (total[-1] * (place + half) / segments for half in (-0.5, 0.5))
+            low, high = (bisect_left(total, end) for end in ends)
             around = crossing[low : max(high, low + 1)]
             kept |= min(around, key=lambda c: sum(self.sizes[m] for m in c))
         return kept
-
-    def _is_read_before_turn(self, memory: Tensor, index: int) -> bool:
-        after = self.next_read(memory, index)
-        return after is not None and after < self.turn
 
 
 def _delayed_operand(operation: Operation, moving: set[Tensor]) -> Tensor | None:
@@ -290,13 +252,10 @@ def _delayed_operand(operation: Operation, moving: set[Tensor]) -> Tensor | None
 
 
 class Schedule:
-    """The runs of the operations of a graph, such that no more than some bytes are alive
-    at a time, if that is possible; what enters and is returned does not count.
-
-    Attributes:
-        runs: the runs, in their order.
-        work: what they cost.
-        is_complete: whether these are all, or would have cost more than the most.
+    """The runs of the operations of a graph in their order, and what they cost: no more
+    than some bytes are alive at a time, if that is possible. What enters and is
+    returned does not count. It is not complete where it would have cost more than the
+    most.
     """
 
     def __init__(
@@ -323,32 +282,25 @@ class Schedule:
         read, useful = set[int](), list[Run]()
         for run in reversed(self.runs):
             operation = self._memory.operations[run.operation]
-            if run.operation in read or not self._memory.results.isdisjoint(
-                operation.outputs
-            ):
+            is_result = not self._memory.results.isdisjoint(operation.outputs)
+            if is_result or run.operation in read:
                 useful.append(run)
                 read.discard(run.operation)
                 read.update(self._memory.makers[t] for t in operation.inputs)
         return useful[::-1]
 
     def _fill(self, most: float) -> bool:
-        for index in range(len(self._memory.operations)):
-            for operation in self._prepare(index):
-                self.work += self._memory.costs[operation]
+        memory = self._memory
+        for index in range(len(memory.operations)):
+            plan = _needed(memory.operations, memory.makers, index, self._is_present)
+            # What they read stays until they did.
+            self._pins = Counter(m for i in plan for m in memory.read[i])
+            for operation in plan:
+                self.work += memory.costs[operation]
                 self._run(operation, index)
             if self.work >= most:
                 return False
         return True
-
-    def _prepare(self, index: int) -> list[int]:
-        """The operations that must run for one to run; what they read stays until they
-        did.
-        """
-        plan = _needed(
-            self._memory.operations, self._memory.makers, index, self._is_present
-        )
-        self._pins = Counter(m for i in plan for m in self._memory.read[i])
-        return plan
 
     def _is_present(self, tensor: Tensor) -> bool:
         return tensor in self._present.get(self._memory.of(tensor), ())
@@ -356,8 +308,8 @@ class Schedule:
     def _run(self, operation: int, index: int) -> None:
         """Runs an operation for another one, or for itself."""
         op = self._memory.operations[operation]
-        made, read = self._memory.made[operation], self._memory.read[operation]
-        new = sum(self._memory.sizes[m] for m in made if m not in self._present)
+        written, read = self._memory.written[operation], self._memory.read[operation]
+        new = sum(self._memory.sizes[m] for m in written if m not in self._present)
         delay = self._memory.delayed[operation] if operation != index else None
         self._make_room(new + nominal(byte_size(delay)) if delay else new, index)
         self._alive += new
@@ -365,15 +317,14 @@ class Schedule:
             self._present.setdefault(self._memory.of(tensor), set()).add(tensor)
         self.runs.append(Run(operation, index))
         self._pins.subtract(read)
-        for memory in (*made, *read):
+        for memory in (*written, *read):
             if self._is_over(memory, index):
                 self._drop(memory)
 
     def _is_over(self, memory: Tensor, index: int) -> bool:
         """Whether a memory is not kept after an operation."""
-        if self._pins[memory] > 0 or memory in self._memory.lasting:
-            return False
-        if self._ends.get(memory, -1) > index:
+        is_pinned = self._pins[memory] > 0 or memory in self._memory.lasting
+        if is_pinned or self._ends.get(memory, -1) > index:
             return False
         is_read = self._memory.next_read(memory, index) is not None
         return index < self._memory.turn or not is_read
@@ -388,12 +339,11 @@ class Schedule:
         """Drops what is the least loss, until there is room or nothing is left to drop."""
         if self._alive + needed <= self._limit:
             return
+        sizes, repeatable = self._memory.sizes, self._memory.repeatable
         droppable = (
-            memory
-            for memory in self._present
-            if self._memory.sizes[memory]
-            and self._pins[memory] <= 0
-            and memory in self._memory.repeatable
+            m
+            for m in self._present
+            if sizes[m] and self._pins[m] <= 0 and m in repeatable
         )
         for memory in sorted(droppable, key=lambda m: self._loss(m, index)):
             if self._alive + needed <= self._limit:

@@ -21,17 +21,13 @@ CONCAT = "concat"
 def of_shared_parts(
     operations: Iterable[Operation], active: Container[Tensor], named: Container[Tensor]
 ) -> dict[Operation, Operation]:
-    """For concatenations that begin with all parts of an earlier one, the same of its result
-    and of the other parts.
-
-    Args:
-        operations: those that gradients flow through, in order.
-        active: the tensors that gradients flow through.
-        named: the tensors that the user named: what they receive is that of their own uses.
+    """For concatenations that begin with all parts of an earlier one, the same of its
+    result and of the other parts. What a tensor that the user named receives is that of
+    its own uses.
     """
     # By the axis and the first parts, as there may be thousands of parts.
     alike = defaultdict[object, list[Operation]](list)
-    found = {}
+    shared = {}
     for operation in operations:
         parts = operation.inputs
         if operation.name != CONCAT or sum(part in active for part in parts) < 2:
@@ -42,8 +38,8 @@ def of_shared_parts(
             is_shared = 1 < end < len(parts) and parts[:end] == other.inputs
             if is_shared and sum(part in active for part in other.inputs) > 1:
                 operands = ((other.outputs[0], *parts[end:]),)
-                found[operation] = operation.rewired(operands, operation.results)
+                shared[operation] = operation.rewired(operands, operation.results)
                 break
         if operation.outputs[0] not in named:
             earlier.append(operation)
-    return found
+    return shared

@@ -15,13 +15,14 @@ both sides, if that saves bytes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import inf
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from nnef_grad.autodiff.backward import Backward, completed
-from nnef_grad.autodiff.minimum_cut import minimum_cut
 from nnef_grad.autodiff.recompute import is_delay
 from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import UsageError
@@ -110,13 +111,9 @@ def split(graph: Graph, backward: Backward) -> Split:
 
 
 class Cut(NamedTuple):
-    """Where a derivative is split.
-
-    Attributes:
-        added: the operations that are not of the forward graph.
-        movable: those of them that may run on either side.
-        saved: the tensors that the second half gets of the first, in the order in which
-            they are computed.
+    """Where a derivative is split: the operations that are not of the forward graph,
+    those of them that may run on either side, and the tensors that the second half gets
+    of the first, in the order in which they are computed.
     """
 
     added: Sequence[Operation]
@@ -125,19 +122,15 @@ class Cut(NamedTuple):
 
 
 def find_cut(graph: Graph, backward: Backward, lost: Collection[Tensor] = ()) -> Cut:
-    """Where a derivative is split.
-
-    Args:
-        graph: the forward graph.
-        backward: its backward graph.
-        lost: the inputs that the second half does not have, unless they are saved.
+    """Where the derivative of a forward graph is split, whose second half does not have
+    some inputs, unless they are saved.
     """
-    known = {tensor for op in graph.operations for tensor in op.outputs}
-    added = [op for op in backward.graph.operations if not known.issuperset(op.outputs)]
+    own = {tensor for op in graph.operations for tensor in op.outputs}
+    added = [op for op in backward.graph.operations if not own.issuperset(op.outputs)]
     late = _late(added, backward)
     movable = [op for op in added if late.isdisjoint(op.outputs)]
-    fixed = [op for op in added if not late.isdisjoint(op.outputs)]
-    return Cut(added, movable, _saved(graph, movable, fixed, lost))
+    read = {t for op in added if not late.isdisjoint(op.outputs) for t in op.inputs}
+    return Cut(added, movable, _saved(graph, movable, read, lost))
 
 
 def with_loops_of(graph: Graph, backward: Backward) -> Graph:
@@ -152,17 +145,13 @@ def with_loops_of(graph: Graph, backward: Backward) -> Graph:
 
 
 def _derived(graph: Graph, backward: Backward) -> Backward:
-    """The backward graph with the tensors of the forward graph: it may be derived from
-    another reading of this. A tensor of the forward graph has its name in the backward
-    graph, and no other has.
-
-    Raises:
-        UsageError: it is derived from another graph.
+    """The backward graph with the tensors of the forward graph, by their names: it may
+    be derived from another reading of this.
     """
-    known, whole = graph.tensors, backward.graph
-    shared = {t: known[n] for n, t in whole.tensors.items() if n in known}
+    own, whole = graph.tensors, backward.graph
+    shared = {t: own[n] for n, t in whole.tensors.items() if n in own}
     fits = all((t.dtype, t.shape) == (k.dtype, k.shape) for t, k in shared.items())
-    if not fits or not {*backward.gradients, *backward.outputs} <= known.keys():
+    if not fits or not {*backward.gradients, *backward.outputs} <= own.keys():
         raise UsageError(f"'{whole.name}' is not derived from this '{graph.name}'")
     return replace(
         backward,
@@ -172,15 +161,12 @@ def _derived(graph: Graph, backward: Backward) -> Backward:
 
 
 def _late(added: Sequence[Operation], backward: Backward) -> set[Tensor]:
-    """The tensors that only a backward graph can compute: those that depend on gradients
-    of outputs, and the gradients that it returns.
-    """
+    """The tensors that depend on gradients of outputs, and the gradients themselves."""
     gradients = {*backward.seeds.values(), *backward.gradients.values()}
-    late, names = set[Tensor](), backward.graph.names
+    late = {t for n, t in backward.graph.tensors.items() if n in gradients}
     for op in added:
-        is_gradient = any(names[tensor] in gradients for tensor in op.outputs)
-        starts = is_gradient or not backward.seeds or is_delay(op)
-        if starts or not late.isdisjoint(op.inputs):
+        reads_late = not late.isdisjoint((*op.inputs, *op.outputs))
+        if reads_late or not backward.seeds or is_delay(op):
             late.update(op.outputs)
     return late
 
@@ -191,14 +177,18 @@ def _late(added: Sequence[Operation], backward: Backward) -> set[Tensor]:
 def _saved(
     graph: Graph,
     movable: Sequence[Operation],
-    fixed: Sequence[Operation],
+    read: Collection[Tensor],
     lost: Collection[Tensor],
 ) -> tuple[Tensor, ...]:
-    """The tensors of the least size that the fixed operations can be computed from,
-    besides inputs, variables and constants, which both graphs have, unless they are lost.
+    """The tensors of the least size that what is read late can be computed from,
+    besides inputs, variables and constants, which both graphs have, unless they are
+    lost. Of cuts of as many bytes, the one that has the latest tensors, but for those
+    that are rather made again. Of an index what it is made of is saved.
     """
-    sizes = {
-        tensor: nominal(byte_size(tensor)) if tensor in lost else _size(tensor)
+    sizes: dict[Tensor, float] = {
+        tensor: inf
+        if _is_index(tensor) and tensor not in lost
+        else nominal(byte_size(tensor))
         for op in (*graph.operations, *movable)
         for tensor in op.outputs
         if op.name not in SOURCES or tensor in lost
@@ -210,25 +200,15 @@ def _saved(
         if operand in sizes
         for result in op.outputs
     ]
-    made = [t for op in graph.operations if not _is_free(op) for t in op.outputs]
-    sources = [*lost, *made]
-    sinks = sizes.keys() & {tensor for op in fixed for tensor in op.inputs}
+    costly = [t for op in graph.operations if not _is_free(op) for t in op.outputs]
     same = (op for op in graph.operations if op.name in _SAME)
     again = {tensor for op in (*movable, *same) for tensor in op.outputs}
-    cut = minimum_cut(_in_order(sizes, again), edges, sources, sinks)
-    return tuple(tensor for tensor in sizes if tensor in cut)
-
-
-def _in_order(
-    sizes: Mapping[Tensor, float], again: Collection[Tensor]
-) -> dict[Tensor, float]:
-    """Sizes such that, of cuts of as many bytes, the one is the least that has the latest
-    tensors, but for those that are rather made again.
-    """
     count = len(sizes)
     ranks = {t: count if t in again else count - i for i, t in enumerate(sizes)}
     unit = sum(ranks.values()) + 1
-    return {t: size * unit + ranks[t] for t, size in sizes.items()}
+    ranked = {t: size * unit + ranks[t] for t, size in sizes.items()}
+    cut = minimum_cut(ranked, edges, [*lost, *costly], sizes.keys() & read)
+    return tuple(tensor for tensor in sizes if tensor in cut)
 
 
 def _is_free(operation: Operation) -> bool:
@@ -236,23 +216,90 @@ def _is_free(operation: Operation) -> bool:
     return operation.name in FREE or any(map(_is_index, operation.outputs))
 
 
-def _size(tensor: Tensor) -> float:
-    return inf if _is_index(tensor) else nominal(byte_size(tensor))
-
-
 def _is_index(tensor: Tensor) -> bool:
-    """Whether the elements say where others are: these are saved instead. No runtime has
-    what makes use of an index, and it is replaced together with what makes the index.
+    """Whether the elements say where others are. No runtime has what makes use of an
+    index, and it is replaced together with what makes the index.
     """
     return tensor.dtype == "integer"
+
+
+# ---- The minimum cut, by augmenting paths (Ford and Fulkerson) ----
+#
+# A node is an edge from its entry to its exit, of its size as the capacity; an edge of the
+# graph leads from an exit to an entry, and is never cut. Where no more flow passes, the
+# nodes whose entry is still reached, and whose exit is not, are the cut.
+
+N = TypeVar("N", bound=Hashable)
+
+ENTRY, EXIT = 0, 1
+End = tuple[N, int]
+# How much more flow may pass from one end to another.
+Residual = dict[End[N], dict[End[N], float]]
+
+
+def minimum_cut(
+    sizes: Mapping[N, float],
+    edges: Collection[tuple[N, N]],
+    sources: Collection[N],
+    sinks: Collection[N],
+) -> set[N]:
+    """The nodes of the least total size such that each path from a source to a sink goes
+    through one of them; of several such cuts, the one nearest to the sources.
+
+    Args:
+        sizes: of each node, positive; infinite for one that is not to be cut.
+        edges: pairs of nodes, each from the first to the second.
+        sources, sinks: nodes, which may be in the cut themselves; one may be both.
+
+    Raises:
+        AssertionError: a path has no node of finite size.
+    """
+    inner = (((node, ENTRY), (node, EXIT), size) for node, size in sizes.items())
+    outer = (((one, EXIT), (other, ENTRY), inf) for one, other in edges)
+    residual: Residual[N] = defaultdict(dict)
+    for start, stop, capacity in chain(inner, outer):
+        residual[start][stop] = capacity
+        residual[stop].setdefault(start, 0)
+    ends = {(sink, EXIT) for sink in sinks}
+    reached: set[End[N]] = set()
+    for source in sources:
+        # No flow of a later source passes what an earlier one reached in vain.
+        while path := _augmenting_path(residual, (source, ENTRY), ends, reached):
+            amount = min(residual[start][stop] for start, stop in path)
+            assert amount < inf, "a path has no node that may be cut"
+            for start, stop in path:
+                residual[start][stop] -= amount
+                residual[stop][start] += amount
+    return {n for n in sizes if (n, ENTRY) in reached and (n, EXIT) not in reached}
+
+
+def _augmenting_path(
+    residual: Residual[N], start: End[N], ends: set[End[N]], reached: set[End[N]]
+) -> list[tuple[End[N], End[N]]]:
+    """The steps of a shortest path on which more may flow, the last first; empty if
+    there is none: then `reached` gets all that can be reached.
+    """
+    came_from = {start: start}
+    queue = [start]
+    for place in queue:
+        if place in ends:
+            steps = [(came_from[place], place)]
+            while (before := steps[-1][0]) != start:
+                steps.append((came_from[before], before))
+            return steps
+        for further, capacity in residual[place].items():
+            if capacity and further not in came_from and further not in reached:
+                came_from[further] = place
+                queue.append(further)
+    reached.update(came_from)
+    return []
 
 
 # ---- The graphs ----
 
 
 def _forward(graph: Graph, cut: Cut) -> Graph:
-    known = set(graph.outputs)
-    further = (tensor for tensor in cut.saved if tensor not in known)
+    further = (tensor for tensor in cut.saved if tensor not in graph.outputs)
     notes = (f"  {graph.names[tensor]}: saved" for tensor in cut.saved)
     forward = replace(
         graph,
@@ -266,23 +313,17 @@ def _forward(graph: Graph, cut: Cut) -> Graph:
 def backward_half(graph: Graph, backward: Backward, cut: Cut) -> Graph:
     """The operations that lead from the saved tensors to the gradients."""
     whole, saved, computed = backward.graph, cut.saved, set(cut.saved)
-    made = [
-        op for op in (*graph.operations, *cut.added) if computed.isdisjoint(op.outputs)
-    ]
+    every = (*graph.operations, *cut.added)
+    later = (op for op in every if computed.isdisjoint(op.outputs))
     results, names = set(backward.gradients.values()), whole.names
-    seeds = set(backward.seeds.values())
-    half = prune(
-        replace(
-            whole,
-            outputs=tuple(t for t in whole.outputs if names[t] in results),
-            operations=(*map(external, saved), *made),
-            notes=(*whole.notes, *(f"  {names[t]}: input, saved" for t in saved)),
-        )
+    half = replace(
+        whole,
+        outputs=tuple(t for t in whole.outputs if names[t] in results),
+        operations=(*map(external, saved), *later),
+        notes=(*whole.notes, *(f"  {names[t]}: input, saved" for t in saved)),
     )
-    read = {tensor for op in half.operations for tensor in op.inputs}
-    inputs = (
-        t
-        for t in whole.inputs
-        if (t in read or names[t] in seeds) and t not in computed
-    )
+    half = prune(half)
+    needed = {tensor for op in half.operations for tensor in op.inputs}
+    needed.update(whole.tensors[name] for name in backward.seeds.values())
+    inputs = (t for t in whole.inputs if t in needed - computed)
     return completed(replace(half, inputs=(*saved, *inputs)), half.quantization)

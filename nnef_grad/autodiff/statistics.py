@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
@@ -100,7 +100,19 @@ def statistics(graph: Graph | Backward) -> Statistics:
     refuse_symbols(flat, "statistics cannot count")
     views = views_of(flat)
     computed = [t for op in flat.operations if op.name not in FED for t in op.outputs]
-    costs = tuple(_costs(flat))
+    alive = memory_alive(flat, byte_size, kept=flat.outputs)
+    costs = tuple(
+        OperationCost(
+            op.name,
+            flat.names[op.outputs[0]],
+            op.outputs[0].shape,
+            multiply_adds(op),
+            bytes_moved(op),
+            bytes_alive,
+        )
+        for op, bytes_alive in zip(flat.operations, alive, strict=True)
+        if op.name not in FED
+    )
     return Statistics(
         flat.name,
         len(flat.operations),
@@ -159,28 +171,13 @@ def split_costs(halves: Split) -> SplitCosts:
         *(a + b for a, b in zip(alive, held, strict=True)),
     ]
     # The same statement about the same names computes the same.
-    known = {print_operation(op, first.names) for op in first.operations}
-    again = [
-        op for op in second.operations if print_operation(op, second.names) in known
-    ]
+    once = {print_operation(op, first.names) for op in first.operations}
+    again = (
+        op for op in second.operations if print_operation(op, second.names) in once
+    )
     return SplitCosts(
         sum(map(byte_size, saved)), max(peaks), sum(map(multiply_adds, again))
     )
-
-
-def _costs(graph: Graph) -> Iterator[OperationCost]:
-    alive = memory_alive(graph, byte_size, kept=graph.outputs)
-    for operation, bytes_alive in zip(graph.operations, alive, strict=True):
-        if operation.name not in FED:
-            result = operation.outputs[0]
-            yield OperationCost(
-                operation.name,
-                graph.names[result],
-                result.shape,
-                multiply_adds(operation),
-                bytes_moved(operation),
-                bytes_alive,
-            )
 
 
 # ---- Tables ----
@@ -204,7 +201,6 @@ _COLUMNS: dict[str, Callable[[OperationCost], str]] = {
     "moved": lambda c: byte_text(c.bytes_moved),
     "alive": lambda c: byte_text(c.bytes_alive),
 }
-_WORDS = 3
 
 
 def side_by_side(graphs: Sequence[Statistics]) -> str:
@@ -221,18 +217,11 @@ def side_by_side(graphs: Sequence[Statistics]) -> str:
 def operation_table(graph: Statistics) -> str:
     """A table with a line for each operation."""
     rows = [[text(cost) for text in _COLUMNS.values()] for cost in graph.by_operation]
-    return "\n".join(_aligned([list(_COLUMNS), *rows], words=_WORDS))
+    return "\n".join(_aligned([list(_COLUMNS), *rows], words=3))
 
 
 def _aligned(rows: Sequence[Sequence[str]], words: int) -> list[str]:
     """The rows with columns of one width: words to the left, then numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = ["<"] * words + [">"] * (len(widths) - words)
-    formats = list(zip(sides, widths, strict=True))
-    return [
-        "  ".join(
-            f"{cell:{side}{width}}"
-            for cell, (side, width) in zip(row, formats, strict=True)
-        )
-        for row in rows
-    ]
+    formats = [f"{'<' if i < words else '>'}{w}" for i, w in enumerate(widths)]
+    return ["  ".join(map(format, row, formats)) for row in rows]

@@ -58,9 +58,7 @@ class Problem(NamedTuple):
         return self.render("error")
 
     def render(self, kind: str) -> str:
-        """The message with its place, the line and the callers; `kind` is error or
-        warning.
-        """
+        """The message, its place, line and callers; `kind` is error or warning."""
         if self.span is None:
             return f"{kind}: {self.message}"
         lines = [f"{self.span}: {kind}: {self.message}", self.span.excerpt()]
@@ -74,8 +72,8 @@ class Problem(NamedTuple):
     def as_data(self) -> dict[str, Any]:
         """The same for programs: the message, its place, and those of its callers."""
         places = [] if self.span is None else [self.span, *self.span.callers]
-        found = [place.as_data() for place in places]
-        return {"message": self.message, "places": found}
+        data = [place.as_data() for place in places]
+        return {"message": self.message, "places": data}
 
 
 class NnefGradError(Exception):
@@ -176,9 +174,6 @@ class located:  # noqa: N801
 def bounded_nesting(span: Span) -> Iterator[None]:
     """Refuses a text nested too deeply for Python's recursion limit. The limit leaves
     hundreds of levels, and ordinary texts do not pay for deep ones.
-
-    Raises:
-        InvalidGraphError: it is nested too deeply.
     """
     try:
         yield

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 Class = TypeVar("Class")
 Key = TypeVar("Key")
@@ -22,31 +22,24 @@ else:
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def frozen(*, slots: bool = True) -> Callable[[type[Class]], type[Class]]:
+def frozen(
+    *, slots: bool = True, eq: bool = True
+) -> Callable[[type[Class]], type[Class]]:
     """A frozen data class, whose objects are quickly made: see `_constructor`.
 
     Args:
         slots: whether objects have their fields alone; otherwise they can keep what is
             computed from these.
+        eq: whether objects with equal fields are equal.
     """
 
     def make(cls: type[Class]) -> type[Class]:
-        return _quick(dataclass(cls, slots=slots, frozen=True, init=False))
+        data: Any = dataclass(cls, slots=slots, eq=eq, frozen=True, init=False)
+        data.__new__ = _constructor(data)
+        data.__getnewargs_ex__ = _arguments
+        return cast("type[Class]", data)
 
     return make
-
-
-@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(field,))
-def identified(cls: type[Class]) -> type[Class]:
-    """The same, of objects that are equal to nothing but themselves."""
-    return _quick(dataclass(cls, slots=True, eq=False, frozen=True, init=False))
-
-
-def _quick(cls: type[Class]) -> type[Class]:
-    made: Any = cls
-    made.__new__ = _constructor(cls)
-    made.__getnewargs_ex__ = _arguments
-    return cls
 
 
 def _constructor(cls: Any) -> Any:
@@ -56,12 +49,12 @@ def _constructor(cls: Any) -> Any:
     """
     own = {"__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
     open_class = type(cls.__name__, (cls,), {"__slots__": (), **own})
-    given = [x for x in fields(cls) if x.init]
-    defaults = {f"_{x.name}": x.default for x in given if x.default is not MISSING}
+    init = [x for x in fields(cls) if x.init]
+    defaults = {f"_{x.name}": x.default for x in init if x.default is not MISSING}
     lines = [
-        f"def __new__({', '.join(_parameters(given))}):",
+        f"def __new__({', '.join(_parameters(init))}):",
         "_self = _new(_open)",
-        *[f"_self.{x.name} = {x.name}" for x in given],
+        *[f"_self.{x.name} = {x.name}" for x in init],
         *(["_self.__post_init__()"] if hasattr(cls, "__post_init__") else []),
         "_self.__class__ = _class",
         "return _self",
@@ -70,16 +63,16 @@ def _constructor(cls: Any) -> Any:
     exec("\n    ".join(lines), names)
     constructor = names["__new__"]
     constructor.__qualname__ = f"{cls.__qualname__}.__new__"
-    constructor.__annotations__ = {x.name: x.type for x in given}
+    constructor.__annotations__ = {x.name: x.type for x in init}
     return constructor
 
 
-def _parameters(given: Sequence[Field[Any]]) -> list[str]:
+def _parameters(init: Sequence[Field[Any]]) -> list[str]:
     """The parameters of a constructor; the default of one is called `_` and its name."""
     words = {
-        x.name: x.name if x.default is MISSING else f"{x.name}=_{x.name}" for x in given
+        x.name: x.name if x.default is MISSING else f"{x.name}=_{x.name}" for x in init
     }
-    keywords = [words.pop(x.name) for x in given if x.kw_only]
+    keywords = [words.pop(x.name) for x in init if x.kw_only]
     return ["_class", *words.values(), *(["*", *keywords] if keywords else [])]
 
 

@@ -1,31 +1,31 @@
 """Names of a package that are imported when they are used: whoever needs few of them loads
-little, and need not have what the others are made of.
+little, and need not have what the others are made of. They stand in the stub of the package,
+which type checkers read in its place.
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+_IMPORT = re.compile(r"^from (nnef_grad\.\S+) import (\w+) as \2$", re.MULTILINE)
 
-def names_on_use(
-    package: str, modules: Mapping[str, Sequence[str]]
-) -> Callable[[str], Any]:
-    """The `__getattr__` of a package.
 
-    Args:
-        package: its name.
-        modules: the names that come from each module, whose own name is that in nnef_grad.
+def names_of_stub(package: str, file: str) -> tuple[list[str], Callable[[str], Any]]:
+    """The `__all__` and the `__getattr__` of a package; `file` is its `__init__.py`, which
+    has an `__init__.pyi` beside it.
     """
-    origins = {name: module for module, names in modules.items() for name in names}
+    with open(f"{file}i", encoding="utf-8") as stub:  # noqa: PTH123
+        origins = {name: module for module, name in _IMPORT.findall(stub.read())}
 
     def get(name: str) -> Any:
         if name not in origins:
             raise AttributeError(f"module '{package}' has no attribute '{name}'")
-        value = getattr(import_module(f"nnef_grad.{origins[name]}"), name)
+        value = getattr(import_module(origins[name]), name)
         setattr(sys.modules[package], name, value)
         return value
 
-    return get
+    return sorted(origins), get

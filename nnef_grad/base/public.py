@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from inspect import Parameter, signature, unwrap
+from inspect import signature, unwrap
 from numbers import Integral, Real
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, is_typeddict
@@ -32,20 +32,14 @@ def public(function: Function) -> Function:
     is annotated with. What annotations do not say is the function's own to check.
     """
     parameters = signature(function).parameters
-    plain = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     kinds: dict[str, Any] = {}
 
     @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         if not kinds:
             # Only now, when all names of its module are known.
-            kinds.update(
-                {
-                    n: _kind(p, function)
-                    for n, p in parameters.items()
-                    if p.kind in plain
-                }
-            )
+            written = {n: p.annotation for n, p in parameters.items()}
+            kinds.update({n: _kind(text, function) for n, text in written.items()})
         for name, value in (*zip(parameters, args, strict=False), *kwargs.items()):
             kind = kinds.get(name, Any)
             if not _fits(value, kind):
@@ -56,11 +50,8 @@ def public(function: Function) -> Function:
     return checked  # type: ignore[return-value]
 
 
-def _kind(parameter: Parameter, function: Callable[..., Any]) -> Any:
+def _kind(written: str, function: Callable[..., Any]) -> Any:
     """The annotation of a parameter; any, if it has names for type checkers alone."""
-    written = parameter.annotation
-    if not isinstance(written, str):
-        return Any if written is Parameter.empty else written
     try:
         return eval(written, unwrap(function).__globals__)
     except NameError:

@@ -9,15 +9,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import nnef_grad
-from nnef_grad.base.errors import UsageError
+from nnef_grad.base.errors import Problem, UsageError
 from nnef_grad.base.frozen import NOTHING
 from nnef_grad.commandline import console
 from nnef_grad.commandline.opening import Opened
-from nnef_grad.commandline.progress import Progress
 
 WRONG_GRADIENT = 1
 # In the place of a file of inputs.
@@ -26,7 +26,7 @@ RANDOM = "random"
 
 @dataclass(frozen=True)
 class Checking:
-    """The options under the heading "Checking"; see `nnef-grad --help`."""
+    """The options of checks and messages, and --force; see `nnef-grad --help`."""
 
     check: bool
     check_seed: int
@@ -34,13 +34,21 @@ class Checking:
     inputs: str | None
     stats: str | None
     report: str | None
+    format: str
+    quiet: bool
+    force: bool
 
     @property
-    def evaluates(self) -> bool:
-        """Whether gradients are evaluated."""
-        return self.check or self.inputs is not None
+    def as_json(self) -> bool:
+        """Whether messages are for programs."""
+        return self.format == "json"
 
-    def refuse(self, others: Sequence[str], force: bool) -> None:
+    @cached_property
+    def progress(self) -> console.Progress:
+        """What a person looks at meanwhile."""
+        return console.Progress(shown=not self.quiet and not self.as_json)
+
+    def refuse(self, others: Sequence[str]) -> None:
         """Refuses what cannot be written or has no use, before anything is computed."""
         if self.inputs is not None and not self.check and self.report is None:
             raise UsageError("--inputs is for --check or --report: give one of them")
@@ -48,7 +56,7 @@ class Checking:
             return
         from nnef_grad.reports import refuse_page
 
-        refuse_page(self.report, overwrite=force)
+        refuse_page(self.report, overwrite=self.force)
         if os.path.realpath(self.report) in map(os.path.realpath, others):
             what = f"the report '{self.report}' is also MODEL, OUT or FORWARD"
             raise UsageError(what)
@@ -56,14 +64,10 @@ class Checking:
     def print_costs(
         self,
         graphs: Mapping[str, nnef_grad.Graph],
-        *,
-        as_json: bool,
         halves: nnef_grad.Split | None = None,
         spared: nnef_grad.Recomputation | None = None,
     ) -> None:
-        """Prints what graphs cost, and two halves together, and what computing tensors
-        again adds, if that is wanted.
-        """
+        """Prints what graphs, halves and recomputed tensors cost, if wanted."""
         if self.stats is None:
             return
         from nnef_grad.autodiff.statistics import (
@@ -75,7 +79,7 @@ class Checking:
         costs = {name: nnef_grad.statistics(graph) for name, graph in graphs.items()}
         by_operation = self.stats == "full"
         together = None if halves is None else split_costs(halves)
-        if as_json:
+        if self.as_json:
             data = {n: c.as_data(by_operation=by_operation) for n, c in costs.items()}
             if together is not None:
                 data["together"] = asdict(together)
@@ -83,13 +87,11 @@ class Checking:
                 data["recompute"] = spared.as_data()
             console.print_message(console.as_json(statistics=data))
             return
-        for found in costs.values() if by_operation else ():
-            console.print_message(f"{found.name}\n{operation_table(found)}\n")
-        console.print_message(side_by_side([*costs.values()]))
-        if together is not None:
-            console.print_message(str(together))
-        if spared is not None:
-            console.print_message(str(spared))
+        for cost in costs.values() if by_operation else ():
+            console.print_message(f"{cost.name}\n{operation_table(cost)}\n")
+        for part in (side_by_side([*costs.values()]), together, spared):
+            if part is not None:
+                console.print_message(str(part))
 
     @contextmanager
     def examined(
@@ -97,93 +99,84 @@ class Checking:
         opened: Opened,
         graph: nnef_grad.Graph,
         backward: nnef_grad.Backward,
-        progress: Progress,
         *,
         constants: Mapping[str, Any] = NOTHING,
-        as_json: bool,
-        force: bool,
         shown: nnef_grad.Backward | None = None,
     ) -> Iterator[None]:
-        """Compares gradients; then the page of the report is complete before what is
-        written meanwhile, and there after it. A wrong gradient ends the program: the page
-        shows it, and nothing else is written.
-
-        Args:
-            opened: the model.
-            graph: the forward graph: that of the model, or one that is made of it.
-            backward: its backward graph.
-            progress: what a person looks at meanwhile.
-            constants: the data of what a target made variables, by label.
-            as_json: whether the comparison is printed for programs.
-            force: whether the page may replace a file.
-            shown: what the page shows in the place of the backward graph.
+        """Compares gradients of a model, or of a graph that is made of it, with `constants`
+        as what a target made variables; then the page of the report is complete before what
+        is written meanwhile, and there after it. It may show another graph. A wrong
+        gradient ends the program: the page shows it, and nothing else is written.
         """
+        is_evaluated = self.check or self.inputs is not None
+        gibibytes = self.check_memory
         point: dict[str, Any] = {
             "inputs": _inputs(self.inputs, opened.named),
-            "variables": {**opened.arrays, **constants} if self.evaluates else {},
+            "variables": {**opened.arrays, **constants} if is_evaluated else {},
             "seed": self.check_seed,
             "rules": opened.rules,
-            "memory": None if self.check_memory is None else _bytes(self.check_memory),
+            "memory": None if gibibytes is None else int(gibibytes * 2**30),
         }
         checked = values = None
         if self.check:
-            checked = _checked(graph, backward, progress, as_json, point)
-        elif self.inputs is not None:
-            with progress.stage("evaluating gradients"):
+            checked = self._checked(graph, backward, point)
+        elif is_evaluated:
+            with self.progress.stage("evaluating gradients"):
                 from nnef_grad.interpreter.gradcheck import spreads
 
                 values = spreads(graph, backward, **point)
-        with progress.stage("writing"), ExitStack() as pages:
+        with self.progress.stage("writing"), ExitStack() as pages:
             if self.report is not None:
                 from nnef_grad.reports import page_after, page_of
 
                 text = page_of(graph, shown or backward, opened.rules, checked, values)
-                pages.enter_context(page_after(self.report, text, overwrite=force))
+                page = page_after(self.report, text, overwrite=self.force)
+                pages.enter_context(page)
             if checked is None or checked.passed:
                 yield
         if checked is not None and not checked.passed:
             sys.exit(WRONG_GRADIENT)
 
+    def _checked(
+        self,
+        graph: nnef_grad.Graph,
+        backward: nnef_grad.Backward,
+        point: Mapping[str, Any],
+    ) -> nnef_grad.Checked:
+        """How gradients compare, which is printed."""
+        from nnef_grad.interpreter.gradcheck import Table
 
-def _bytes(gibibytes: float) -> int:
-    return int(gibibytes * 2**30)
+        names, tensors = backward.gradients.values(), backward.graph.tensors
+        table = Table((name, tensors[name].shape) for name in names)
 
+        def report(row: nnef_grad.CheckedGradient, done: int, total: int) -> None:
+            self.progress.update(done, total)
+            if not self.as_json:
+                heading = [table.heading] if done == 1 else []
+                self.progress.print("\n".join([*heading, table.row(row)]))
 
-def _checked(
-    graph: nnef_grad.Graph,
-    backward: nnef_grad.Backward,
-    progress: Progress,
-    as_json: bool,
-    point: Mapping[str, Any],
-) -> nnef_grad.Checked:
-    """How gradients compare, which is printed."""
-    from nnef_grad.interpreter.gradcheck import Table
+        with self.progress.stage("checking gradients"):
+            checked = nnef_grad.check(graph, backward, report=report, **point)
+        as_json = console.as_json(check=checked.as_data()) if self.as_json else None
+        console.print_message(as_json or checked.conclusion)
+        return checked
 
-    made = backward.graph
-    shapes = (made.tensors[name].shape for name in backward.gradients.values())
-    table = Table(zip(backward.gradients.values(), shapes, strict=True))
-
-    def report(found: nnef_grad.CheckedGradient, done: int, total: int) -> None:
-        progress.update(done, total)
-        if not as_json:
-            heading = [table.heading] if done == 1 else []
-            progress.print("\n".join([*heading, table.row(found)]))
-
-    with progress.stage("checking gradients"):
-        checked = nnef_grad.check(graph, backward, report=report, **point)
-    if as_json:
-        console.print_message(console.as_json(check=checked.as_data()))
-    else:
-        console.print_message(checked.conclusion)
-    return checked
+    def tell(self, warnings: Sequence[Problem], summary: str) -> None:
+        """Writes warnings and a summary to stderr."""
+        summary = "" if self.quiet else summary
+        if self.as_json:
+            told = [warning.as_data() for warning in warnings]
+            console.print_message(console.as_json(warnings=told, summary=summary))
+            return
+        for text in (*(warning.render("warning") for warning in warnings), summary):
+            if text:
+                console.print_message(text)
 
 
 def _inputs(
     path: str | None, named: Callable[[list[str]], list[str]]
 ) -> Mapping[str, Any]:
-    """The arrays in a file that numpy.savez has written; none are given if all are to be
-    random.
-    """
+    """The arrays in a file that numpy.savez has written; none if all are to be random."""
     if path is None or path == RANDOM:
         return {}
     import numpy as np

@@ -6,22 +6,19 @@ from __future__ import annotations
 
 import os
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from inspect import signature
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import nnef_grad
-from nnef_grad.autodiff.backward import Wrt
-from nnef_grad.base.errors import NnefGradError, Problem, UsageError
+from nnef_grad.base.errors import Problem, UsageError
 from nnef_grad.commandline import console
 from nnef_grad.commandline.checking import Checking
-from nnef_grad.commandline.opening import Opened, Reading, split, taken
-from nnef_grad.commandline.progress import Progress
+from nnef_grad.commandline.opening import Opened, Reading, expecting, split, taken
 from nnef_grad.graph.loops import is_loop
 from nnef_grad.language.labels import is_constant
 from nnef_grad.model import as_stored, declared_variables
@@ -36,39 +33,12 @@ from nnef_grad.storage.output import (
 )
 
 
-def render(error: NnefGradError, *, format: str, **_: object) -> str:
-    """The message of an error, in a format of messages."""
-    error.problems = tuple(map(_with_advice, error.problems))
-    if format == "text":
-        return str(error)
-    return console.as_json(errors=[p.as_data() for p in error.problems])
-
-
-# The option that helps against a problem, by its remedy.
-_ADVICE = {
-    "lenient": ", or read it with --lenient",
-    "overwrite": ": use --force to replace it",
-    "symbol": ": give it one with --symbol, or by --batch or --input-shape",
-    "unroll": ": read it with --unroll N, for so many steps",
-    "smaller": ": try a smaller --batch or --input-shape, or allow it by --check-memory",
-}
-
-
-def _with_advice(problem: Problem) -> Problem:
-    """The problem, with the option that would help."""
-    advice = "" if problem.remedy is None else _ADVICE[problem.remedy]
-    return problem._replace(message=f"{problem.message}{advice}")
-
-
-@console.command_line(render)
+@console.command_line
 def compile_model(
     model: str,
     out: str,
     forward: str | None,
     target: str,
-    format: str,
-    force: bool,
-    quiet: bool,
     recompute: str | None,
     **options: Any,
 ) -> None:
@@ -76,12 +46,11 @@ def compile_model(
     limit = None if recompute is None else memory_limit(recompute)
     reading, deriving = taken(Reading, options), taken(Deriving, options)
     checking = Checking(**options)
+    force, progress = checking.force, checking.progress
     refuse(out, model, force)
     if forward is not None:
         _refuse_forward(forward, out, model, force)
-    checking.refuse((model, out, forward or out), force)
-    as_json = format == "json"
-    progress = Progress(shown=not quiet and not as_json)
+    checking.refuse((model, out, forward or out))
     with progress.stage("reading"):
         opened = reading.open(model, target)
         graph, stored = opened.graph, opened.stored
@@ -95,37 +64,24 @@ def compile_model(
         halves = None if forward is None else nnef_grad.split(graph, whole)
         first = whole.graph if halves is None else halves.backward
         last = _lower(first, target, out, stored)
-        made, documents = replace(whole, graph=last.graph), {out: last}
+        backward, documents = replace(whole, graph=last.graph), {out: last}
         if halves is not None and forward is not None:
             saving = _lower(halves.forward, target, forward, stored)
             halves = replace(halves, forward=saving.graph, backward=last.graph)
             documents = {forward: saving, **documents}
         else:
-            whole = made
+            whole = backward
+    before = graph if halves is None else halves.forward
     checking.print_costs(
-        {
-            "forward": graph if halves is None else halves.forward,
-            "backward": made.graph,
-        },
-        as_json=as_json,
-        halves=halves,
-        spared=spared,
+        {"forward": before, "backward": backward.graph}, halves, spared
     )
     is_untrained = _is_untrained(graph, stored)
     # The halves are checked and shown as the whole that they are halves of.
-    with checking.examined(
-        opened,
-        graph,
-        whole,
-        progress,
-        constants=last.data if halves is None else {},
-        as_json=as_json,
-        force=force,
-    ):
-        _write_all(documents, made, out, opened, is_untrained, force)
-    warnings = _warnings(graph, made, is_untrained, out)
-    summary = "" if quiet else nnef_grad.summary(graph, made)
-    print_messages(warnings, summary, format)
+    constants = last.data if halves is None else {}
+    with checking.examined(opened, graph, whole, constants=constants):
+        _write_all(documents, backward, out, opened, is_untrained, force)
+    warnings = _warnings(graph, backward, is_untrained, out)
+    checking.tell(warnings, nnef_grad.summary(graph, backward))
 
 
 @dataclass(frozen=True)
@@ -141,33 +97,30 @@ class Deriving:
 
     def backward(self, opened: Opened) -> nnef_grad.Backward:
         """The derivative of a model."""
-        chosen: dict[str, Any] = {}
+        settings: dict[str, Any] = {
+            "outputs": opened.named(split(self.outputs)) or None,
+            "stop": opened.named(split(self.stop)),
+            "rules": opened.rules,
+        }
         if self.wrt:
-            chosen = {"wrt": _wrt(opened.named(split(self.wrt)))}
+            # The name of a group cannot be in a list.
+            names = opened.named(split(self.wrt))
+            settings["wrt"] = names[0] if len(names) == 1 else names
         elif self.derivative is None:
-            chosen = {"wrt": opened.wrt}
-        return self._call(
-            opened.graph,
-            outputs=opened.named(split(self.outputs)) or None,
-            stop=opened.named(split(self.stop)),
-            rules=opened.rules,
-            **chosen,
-        )
-
-    @property
-    def _call(self) -> Callable[..., nnef_grad.Backward]:
-        """The call that computes the derivative, with its own settings."""
-        settings: Any = {"with_outputs": True} if self.with_outputs else {}
+            settings["wrt"] = opened.wrt
+        if self.with_outputs:
+            settings["with_outputs"] = True
         if self.derivative is None:
             settings["seed"] = self.seed
-            return partial(nnef_grad.differentiate, **settings)
+            return nnef_grad.differentiate(opened.graph, **settings)
         if self.seed != "input":
             raise UsageError(f"--{self.derivative} takes no seed: leave out --seed")
-        function = getattr(nnef_grad, self.derivative.replace("-", "_"))
-        if settings and "with_outputs" not in signature(function).parameters:
+        function: Any = getattr(nnef_grad, self.derivative.replace("-", "_"))
+        if self.with_outputs and "with_outputs" not in signature(function).parameters:
             message = f"--{self.derivative} returns no other outputs"
             raise UsageError(f"{message}: leave out --with-outputs")
-        return partial(function, **settings)
+        backward: nnef_grad.Backward = function(opened.graph, **settings)
+        return backward
 
 
 def refuse_target(out: str, target: str) -> None:
@@ -180,12 +133,15 @@ def refuse(out: str, model: str, force: bool) -> None:
     """Refuses an OUT that cannot be written, before anything is computed."""
     if out == console.PIPE:
         return
-    if is_onnx(out):
-        _refuse_onnx(out, model, force)
+    if not is_onnx(out):
+        if model != console.PIPE:
+            refuse_loss(out, model)
+        refuse_output(out, overwrite=force)
         return
-    if model != console.PIPE:
-        refuse_loss(out, model)
-    refuse_output(out, overwrite=force)
+    with writing(out):
+        refuse_existing(Path(out), overwrite=force)
+    if os.path.realpath(out) == os.path.realpath(model):
+        raise UsageError(f"'{out}' is the model itself")
 
 
 def _refuse_forward(forward: str, out: str, model: str, force: bool) -> None:
@@ -197,17 +153,8 @@ def _refuse_forward(forward: str, out: str, model: str, force: bool) -> None:
         raise UsageError(f"FORWARD and OUT are both '{forward}'")
 
 
-def _refuse_onnx(out: str, model: str, force: bool) -> None:
-    with writing(out):
-        refuse_existing(Path(out), overwrite=force)
-    if os.path.realpath(out) == os.path.realpath(model):
-        raise UsageError(f"'{out}' is the model itself")
-
-
 class _Document(NamedTuple):
-    """A graph that is written, and the data of what a target made of its constants and
-    variables, by label.
-    """
+    """A graph to write, and data of what its target made of constants, by label."""
 
     graph: nnef_grad.Graph
     data: Mapping[str, Any]
@@ -217,30 +164,26 @@ def _lower(graph: nnef_grad.Graph, target: str, out: str, stored: Any) -> _Docum
     """A graph lowered for a target, in single precision: the one that runtimes have in
     common, which refuse operands of two. tract casts, so that files are shared.
     """
-    lowered = _lowered(graph, target, out)
-    if target == "nnef" or stored is None or is_onnx(out):
-        return lowered
-    made = lowered.graph
-    if target == "tract":
-        made, kept = as_stored(made, stored)
-    else:
-        kept = SinglePrecision(stored, declared_variables(made))
-    return _Document(made, ChainMap({**lowered.data}, kept))  # type: ignore[arg-type]
-
-
-def _lowered(graph: nnef_grad.Graph, target: str, out: str) -> _Document:
     refuse_target(out, target)
     if is_onnx(out):
         # What writes the file lowers the graph.
         return _Document(graph, {})
-    if target == "nnef" and not any(map(is_loop, graph.operations)):
-        # Importing the lowerings, and numpy with them, takes longer than compiling.
-        return _Document(graph, {})
-    lowered = nnef_grad.lower(graph, target)
-    if lowered.data and is_text(out):
+    constants: Mapping[str, Any] = {}
+    has_loops = any(map(is_loop, graph.operations))
+    # Importing the lowerings, and numpy with them, takes longer than compiling.
+    if target != "nnef" or has_loops:
+        lowered = nnef_grad.lower(graph, target)
+        graph, constants = lowered.graph, lowered.data
+    if constants and is_text(out):
         message = f"target '{target}' stores the constants of the graph as variables"
         raise UsageError(f"{message}: write a folder or an archive, which hold data")
-    return _Document(lowered.graph, lowered.data)
+    if target == "nnef" or stored is None:
+        return _Document(graph, constants)
+    if target == "tract":
+        graph, kept = as_stored(graph, stored)
+    else:
+        kept = SinglePrecision(stored, declared_variables(graph))
+    return _Document(graph, ChainMap({**constants}, kept))  # type: ignore[arg-type]
 
 
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
@@ -248,29 +191,25 @@ _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 def memory_limit(text: str) -> float:
     """The value of --recompute: a share, or bytes."""
-    unit = _UNITS.get(text[-1:].upper(), 0)
-    try:
+    expected = "a share such as 0.5, or bytes such as 512M,"
+    with expecting("--recompute", expected, text):
+        unit = _UNITS.get(text[-1:].upper(), 0)
         limit = float(text[:-1] if unit else text) * (unit or 1)
-    except ValueError:
-        limit = 0.0
-    if not 0 < limit < inf:
-        message = "--recompute expects a share such as 0.5, or bytes such as 512M"
-        raise UsageError(f"{message}, and got '{text}'")
-    return limit
+        if not 0 < limit < inf:
+            raise ValueError(limit)
+        return limit
 
 
 def _is_untrained(graph: nnef_grad.Graph, stored: Any) -> bool:
-    """Whether no variable has data, but for constants that an earlier lowering made
-    variables.
-    """
+    """Whether no variable has data, but for constants of an earlier lowering."""
     labels = (variable.label for variable in declared_variables(graph))
-    known = stored if stored is not None else ()
-    return not any(label in known for label in labels if not is_constant(label))
+    data = stored if stored is not None else ()
+    return not any(label in data for label in labels if not is_constant(label))
 
 
 def _write_all(
     documents: Mapping[str, _Document],
-    made: nnef_grad.Backward,
+    backward: nnef_grad.Backward,
     out: str,
     opened: Opened,
     is_untrained: bool,
@@ -279,7 +218,7 @@ def _write_all(
     """Writes all documents, or none."""
     with ExitStack() as undo:
         for path, document in documents.items():
-            result = made if path == out else document.graph
+            result = backward if path == out else document.graph
             if path == console.PIPE:
                 console.print_result(nnef_grad.dumps(result))
             elif is_onnx(path):
@@ -293,8 +232,8 @@ def _write_all(
             else:
                 # The constants come first: an unused file of the model may have the same
                 # label.
-                found: Any = ChainMap(document.data, opened.stored or {})  # type: ignore[arg-type]
-                data = None if is_text(path) else found
+                both: Any = ChainMap(document.data, opened.stored or {})  # type: ignore[arg-type]
+                data = None if is_text(path) else both
                 nnef_grad.save(
                     result, path, data=data, partial=is_untrained, overwrite=force
                 )
@@ -317,25 +256,8 @@ def _warnings(
     untrained: bool,
     out: str,
 ) -> list[Problem]:
-    found = [*graph.warnings, *map(Problem, backward.warnings)]
+    warnings = [*graph.warnings, *map(Problem, backward.warnings)]
     if untrained and declared_variables(graph) and not is_text(out):
         message = "the model has no data for its variables, so OUT has none either"
-        found.append(Problem(message))
-    return found
-
-
-def print_messages(warnings: Sequence[Problem], summary: str, format: str) -> None:
-    """Writes warnings and a summary to stderr, in a format of messages."""
-    if format == "json":
-        told = [warning.as_data() for warning in warnings]
-        console.print_message(console.as_json(warnings=told, summary=summary))
-        return
-    for warning in warnings:
-        console.print_message(warning.render("warning"))
-    if summary:
-        console.print_message(summary)
-
-
-def _wrt(names: list[str]) -> Wrt:
-    """The name of a group, or a list of tensors; a group cannot be in the list."""
-    return names[0] if len(names) == 1 else names
+        warnings.append(Problem(message))
+    return warnings

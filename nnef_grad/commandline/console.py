@@ -1,4 +1,4 @@
-"""Standard streams, exit codes and signals of a command.
+"""Standard streams, progress, exit codes and signals of a command.
 
 A result reaches stdout whole, or the command fails. A message that stderr does not take
 is lost, and changes nothing else.
@@ -9,18 +9,19 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import wraps
+from threading import Event, Lock, Thread
 from types import FrameType
 from typing import IO, Any, NoReturn
 
 import click
 
-from nnef_grad.base.errors import NnefGradError, UsageError
+from nnef_grad.base.errors import NnefGradError, Problem, UsageError
 from nnef_grad.base.source import Source
-from nnef_grad.storage.files import text_of
-from nnef_grad.storage.signals import ENDING, set_handlers
+from nnef_grad.storage.files import ENDING, set_handlers, text_of
 
 PIPE = "-"
 USER_ERROR = 2
@@ -28,11 +29,7 @@ INTERNAL_ERROR = 1
 
 
 def read_stdin() -> Source:
-    """The text on stdin.
-
-    Raises:
-        NnefGradError: it is closed, cannot be read, or is not text.
-    """
+    """The text on stdin."""
     if sys.stdin is None:
         raise UsageError("cannot read stdin: it is closed")
     try:
@@ -50,22 +47,18 @@ def print_result(text: str) -> None:
     """
     if sys.stdout is None:
         raise UsageError("cannot write to stdout: it is closed")
+    left = memoryview(text.encode())
     try:
-        _write(sys.stdout.buffer, text.encode())
+        # An unbuffered stream may take a part at a time.
+        while left:
+            left = left[sys.stdout.buffer.write(left) or 0 :]
+        sys.stdout.buffer.flush()
     except OSError as error:
         _discard(sys.stdout)
         if isinstance(error, BrokenPipeError):
             raise
         message = f"cannot write to stdout: {error.strerror or error}"
         raise UsageError(message) from None
-
-
-def _write(stream: IO[bytes], data: bytes) -> None:
-    """Writes all of the data: an unbuffered stream may take a part at a time."""
-    left = memoryview(data)
-    while left:
-        left = left[stream.write(left) or 0 :]
-    stream.flush()
 
 
 def as_json(**data: Any) -> str:
@@ -75,17 +68,12 @@ def as_json(**data: Any) -> str:
     return json.dumps(data)
 
 
-def print_message(text: str) -> None:
+def print_message(text: str, end: str = "\n") -> None:
     """Writes a line to stderr, if that is possible."""
-    write_message(f"{text}\n")
-
-
-def write_message(text: str) -> None:
-    """Writes to stderr, if that is possible."""
     if sys.stderr is None:
         return
     try:
-        sys.stderr.write(text)
+        sys.stderr.write(text + end)
         sys.stderr.flush()
     except OSError:
         _discard(sys.stderr)
@@ -97,40 +85,129 @@ def _discard(stream: IO[str]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+# ---- Progress ----
+
+# The seconds before anything is shown, and between two changes.
+DELAY = 2.0
+INTERVAL = 0.25
+# Back to the beginning of the line, and clear it.
+CLEAR = "\r\x1b[K"
+
+
+class Progress:
+    """A line on stderr, if that is a terminal; it is gone when the work is done."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self._shown = shown and sys.stderr is not None and sys.stderr.isatty()
+        self._lock = Lock()
+        self._label = ""
+        self._start = 0.0
+        self._done, self._total = 0, 0
+
+    @contextmanager
+    def stage(self, label: str) -> Iterator[None]:
+        """Shows what is being done, if it takes longer than a moment."""
+        self._label, self._start, self._total = label, time.monotonic(), 0
+        if not self._shown:
+            yield
+            return
+        finished = Event()
+
+        def show() -> None:
+            wait = DELAY
+            while not finished.wait(wait):
+                wait = INTERVAL
+                with self._lock:
+                    print_message(f"{CLEAR}{self._text()}", end="")
+
+        thread = Thread(target=show, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            finished.set()
+            thread.join()
+            print_message(CLEAR, end="")
+
+    def update(self, done: int, total: int) -> None:
+        """Says how much of the stage is done."""
+        self._done, self._total = done, total
+
+    def print(self, text: str) -> None:
+        """Writes a line to stderr that stays."""
+        with self._lock:
+            print_message(f"{CLEAR if self._shown else ''}{text}")
+
+    def _text(self) -> str:
+        seconds = time.monotonic() - self._start
+        if not self._total:
+            return f"{self._label} ... {seconds:.0f} s"
+        text = f"{self._label} ... {self._done} of {self._total}"
+        if not self._done:
+            return f"{text}, {seconds:.0f} s"
+        left = seconds / self._done * (self._total - self._done)
+        return f"{text}, about {left:.0f} s left"
+
+
+# ---- Exit codes ----
+
+# The option that would help against a problem, by its remedy, and how.
+_ADVICE = {
+    "lenient": ("lenient", ", or read it with --lenient"),
+    "overwrite": ("force", ": use --force to replace it"),
+    "symbol": ("symbol", ": give it one with --symbol, or by --batch or --input-shape"),
+    "unroll": ("unroll", ": read it with --unroll N, for so many steps"),
+    "smaller": (
+        "check_memory",
+        ": try a smaller --batch or --input-shape, or allow it by --check-memory",
+    ),
+}
+
+
+def _with_advice(problem: Problem, options: Mapping[str, Any]) -> Problem:
+    """The problem, with the option that would help, if the command has it."""
+    option, advice = _ADVICE.get(problem.remedy or "", ("", ""))
+    if option not in options:
+        return problem
+    return problem._replace(message=f"{problem.message}{advice}")
+
+
+def _message(error: NnefGradError, options: Mapping[str, Any]) -> str:
+    """The message of a mistake, in the format of messages that the options say."""
+    error.problems = tuple(_with_advice(p, options) for p in error.problems)
+    if options.get("format") == "json":
+        return as_json(errors=[p.as_data() for p in error.problems])
+    return str(error)
+
+
 Command = Callable[..., None]
 
 
-def command_line(render: Callable[..., str]) -> Callable[[Command], Command]:
-    """Makes a command turn exceptions into messages and exit codes, for the user's
-    mistakes and for bugs. `render` makes the message of a mistake, from the error and
-    the options of the command.
-    """
+def command_line(command: Command) -> Command:
+    """The command, which turns exceptions into messages and exit codes."""
 
-    def decorate(command: Command) -> Command:
-        @wraps(command)
-        def run(*arguments: Any, **options: Any) -> None:
-            try:
-                with _clean_up_on_signals():
-                    command(*arguments, **options)
-            except NnefGradError as error:
-                _fail(render(error, **options), USER_ERROR)
-            except MemoryError:
-                _fail("error: there is not enough memory", USER_ERROR)
-            except BrokenPipeError:
-                sys.exit(INTERNAL_ERROR)
-            except (click.ClickException, click.Abort, click.exceptions.Exit):
+    @wraps(command)
+    def run(**options: Any) -> None:
+        try:
+            with _clean_up_on_signals():
+                command(**options)
+        except NnefGradError as error:
+            _fail(_message(error, options), USER_ERROR)
+        except MemoryError:
+            _fail("error: there is not enough memory", USER_ERROR)
+        except BrokenPipeError:
+            sys.exit(INTERNAL_ERROR)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except Exception as error:
+            if os.environ.get("NNEF_GRAD_TRACEBACK"):
                 raise
-            except Exception as error:
-                if os.environ.get("NNEF_GRAD_TRACEBACK"):
-                    raise
-                what = f"{type(error).__name__}: {error}"
-                advice = "set NNEF_GRAD_TRACEBACK=1 to see where"
-                message = f"error: this is a bug in nnef-grad ({what}); {advice}"
-                _fail(message, INTERNAL_ERROR)
+            what = f"{type(error).__name__}: {error}"
+            advice = "set NNEF_GRAD_TRACEBACK=1 to see where"
+            message = f"error: this is a bug in nnef-grad ({what}); {advice}"
+            _fail(message, INTERNAL_ERROR)
 
-        return run
-
-    return decorate
+    return run
 
 
 def _fail(message: str, code: int) -> NoReturn:

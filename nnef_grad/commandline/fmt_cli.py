@@ -3,41 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 
-import nnef_grad
-from nnef_grad.base.source import Source
 from nnef_grad.commandline import console
+from nnef_grad.commandline.cli import command
 from nnef_grad.language.format import format_text
 from nnef_grad.storage.files import read_source, write_texts
 
 WOULD_CHANGE = 1
 
 
-class Formatted(NamedTuple):
-    """A file and its canonical text."""
-
-    name: str
-    source: Source
-    text: str
-
-    @property
-    def changes(self) -> bool:
-        """Whether the file is not in canonical layout."""
-        return self.text != self.source.text
-
-
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@command("nnef-grad-fmt")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True)
 @click.option(
     "--check", is_flag=True, help="Write nothing; exit 1 if files would change."
 )
-@click.version_option(nnef_grad.__version__, prog_name="nnef-grad-fmt")
-@console.command_line(lambda error, **_: str(error))
+@console.command_line
 def main(files: tuple[str, ...], check: bool) -> None:
     """Bring NNEF files into canonical layout.
 
@@ -50,28 +33,20 @@ def main(files: tuple[str, ...], check: bool) -> None:
       nnef-grad-fmt --check models/*.nnef
       nnef-grad model.nnef | nnef-grad-fmt - | less
     """
-    formatted = [_format(name) for name in dict.fromkeys(files)]
-    (_report if check else _write)(formatted)
-
-
-def _format(name: str) -> Formatted:
-    source = console.read_stdin() if name == console.PIPE else read_source(name)
-    return Formatted(name, source, format_text(source))
-
-
-def _report(formatted: Sequence[Formatted]) -> None:
-    changed = [file for file in formatted if file.changes]
-    for file in changed:
-        console.print_message(f"{file.source.name}: would change")
-    if changed:
-        sys.exit(WOULD_CHANGE)
-
-
-def _write(formatted: Sequence[Formatted]) -> None:
-    """Rewrites the files; the target of a symbolic link, not the link."""
-    for file in formatted:
-        if file.name == console.PIPE:
-            console.print_result(file.text)
-        elif file.changes:
-            write_texts({Path(file.name).resolve(): file.text}, overwrite=True)
-            console.print_message(f"{file.name}: changed")
+    sources = {
+        name: console.read_stdin() if name == console.PIPE else read_source(name)
+        for name in files
+    }
+    texts = {name: format_text(source) for name, source in sources.items()}
+    changed = [name for name in sources if texts[name] != sources[name].text]
+    if check:
+        for name in changed:
+            console.print_message(f"{sources[name].name}: would change")
+        sys.exit(WOULD_CHANGE if changed else 0)
+    for name, text in texts.items():
+        if name == console.PIPE:
+            console.print_result(text)
+        elif name in changed:
+            # The target of a symbolic link, not the link.
+            write_texts({Path(name).resolve(): text}, overwrite=True)
+            console.print_message(f"{name}: changed")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import click
 
-import nnef_grad
 from nnef_grad.commandline import console
-from nnef_grad.commandline.options import PATH
+from nnef_grad.commandline.cli import PATH, command
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@command("nnef-grad-merge")
 @click.argument("model", metavar="MODEL", type=PATH)
 @click.argument("trained", metavar="TRAINED...", nargs=-1, required=True, type=PATH)
 @click.option(
@@ -17,8 +16,7 @@ from nnef_grad.commandline.options import PATH
     help="Where to write the model: a folder x/ or x; an archive x.tgz or x.tar.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace OUT if it exists.")
-@click.version_option(nnef_grad.__version__, prog_name="nnef-grad-merge")
-@console.command_line(lambda error, **_: str(error))
+@console.command_line
 def main(model: str, trained: tuple[str, ...], out: str, force: bool) -> None:
     """Write MODEL with TRAINED values.
 
@@ -33,6 +31,5 @@ def main(model: str, trained: tuple[str, ...], out: str, force: bool) -> None:
     """
     from nnef_grad.training.merge import merge
 
-    changed = merge(model, trained, out, overwrite=force)
-    count = len(changed)
+    count = len(merge(model, trained, out, overwrite=force))
     console.print_message(f"{out}: {count} variable{'s' if count != 1 else ''} changed")

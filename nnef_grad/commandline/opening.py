@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,7 +13,7 @@ from nnef_grad.commandline import console
 from nnef_grad.emit.loops import LONGEST, SHORT
 from nnef_grad.graph.extents import symbols_of
 from nnef_grad.graph.symbols import with_numbers
-from nnef_grad.model import declared_variables, from_container, from_source
+from nnef_grad.model import Options, declared_variables, from_container, from_source
 from nnef_grad.storage.containers import open_container
 from nnef_grad.storage.data import arrays_of
 from nnef_grad.storage.output import is_onnx
@@ -47,9 +48,7 @@ class Opened:
 
     @property
     def wrt(self) -> str | list[str]:
-        """The tensors to differentiate with respect to by default: of a PyTorch model its inputs,
-        and the parameters that require gradients.
-        """
+        """The default of --wrt: of a PyTorch model, inputs and trainable parameters."""
         if self.torch is None:
             return "all"
         graph, random = self.graph, self.torch.random
@@ -86,40 +85,65 @@ class Reading:
     gelu: str = "exact"
 
     def open(self, model: str, target: str) -> Opened:
-        """The model in a file, a folder or an archive, or on stdin.
-
-        Args:
-            model: the path.
-            target: the runtimes that something is made for.
-        """
+        """The model at a path, or on stdin, for something that is made for a target."""
         own = None if self.rules is None else nnef_grad.load_rules(self.rules)
         shapes = dict(map(_shape, self.input_shape))
         numbers = dict(map(_symbol, self.symbol))
         if model.endswith(PROGRAM):
-            return _program(model, own, shapes, self.batch, numbers)
+            return self._program(model, own, shapes, numbers)
         if is_onnx(model):
-            return _onnx(model, own, shapes, self.batch, numbers)
-        options: dict[str, Any] = {
-            "rules": own,
-            "input_shapes": shapes,
-            "batch": self.batch,
-            "symbols": numbers,
-            "unroll": _unroll(self.unroll, target),
-            "expand": [*split(self.expand), *["gelu"] * (self.gelu == "sigmoid")],
-            "lenient": self.lenient,
-            "dialect": self.dialect,
-        }
+            from nnef_grad.interop import from_onnx
+
+            read = from_onnx(
+                model, input_shapes=shapes, batch=self.batch, symbols=numbers
+            )
+            return Opened(read.graph, own, read.data, in_file=read.in_file)
+        # Where there are loops, those of long ones take longer to load as their steps.
+        usual = SHORT if target == "tract" else LONGEST
+        options = Options(
+            shapes,
+            self.batch,
+            [*split(self.expand), *["gelu"] * (self.gelu == "sigmoid")],
+            own,
+            self.lenient,
+            self.dialect,
+            numbers,
+            usual if self.unroll is None else self.unroll,
+        )
         if model == console.PIPE:
-            return Opened(from_source(console.read_stdin(), **options), own)
+            return Opened(from_source(console.read_stdin(), options=options), own)
         container = open_container(model)
-        graph = from_container(container, **options)
+        graph = from_container(container, options)
         return Opened(graph, own, nnef_grad.VariableData(container).of(graph))
+
+    def _program(
+        self,
+        path: str,
+        rules: nnef_grad.Rules | None,
+        shapes: Mapping[str, Sequence[int]],
+        numbers: dict[str, int],
+    ) -> Opened:
+        """A program that torch.export has saved."""
+        from nnef_grad.interop import from_torch
+
+        if shapes:
+            message = "the inputs of a program of PyTorch have the shapes of its export"
+            raise UsageError(f"{message}: give its symbols numbers, by --symbol")
+        model = from_torch(path)
+        if self.batch is not None:
+            symbols = symbols_of(tuple(x.shape[:1] for x in model.graph.inputs))
+            if not symbols:
+                message = "the batch of the program is a number"
+                raise UsageError(f"{message}: export it with dynamic_shapes")
+            numbers |= dict.fromkeys(symbols, self.batch)
+        graph = with_numbers(model.graph, numbers)
+        return Opened(graph, rules, model.data, replace(model, graph=graph))
 
 
 def taken(kind: type[Group], options: dict[str, Any]) -> Group:
     """A group of options, which is taken out of all of them."""
-    known: Any = kind
-    names = [field.name for field in fields(known) if field.name in options]
+    group: Any = kind
+    names = [field.name for field in fields(group) if field.name in options]
     return kind(**{name: options.pop(name) for name in names})
 
 
@@ -129,69 +153,24 @@ def split(values: Sequence[str]) -> list[str]:
     return list(filter(None, names))
 
 
-def _program(
-    path: str,
-    rules: nnef_grad.Rules | None,
-    shapes: Mapping[str, Sequence[int]],
-    batch: int | None,
-    numbers: Mapping[str, int],
-) -> Opened:
-    """A program that torch.export has saved."""
-    from nnef_grad.interop import from_torch
-
-    if shapes:
-        message = "the inputs of a program of PyTorch have the shapes of its export"
-        raise UsageError(f"{message}: give its symbols numbers, by --symbol")
-    model = from_torch(path)
-    found = dict(numbers)
-    if batch is not None:
-        firsts = tuple(x.shape[:1] for x in model.graph.inputs)
-        found.update(dict.fromkeys(symbols_of(firsts), batch))
-        if not symbols_of(firsts):
-            message = (
-                "the batch of the program is a number: export it with dynamic_shapes"
-            )
-            raise UsageError(message)
-    graph = with_numbers(model.graph, found)
-    return Opened(graph, rules, model.data, replace(model, graph=graph))
-
-
-def _onnx(
-    path: str,
-    rules: nnef_grad.Rules | None,
-    shapes: Mapping[str, Sequence[int]],
-    batch: int | None,
-    numbers: Mapping[str, int],
-) -> Opened:
-    from nnef_grad.interop import from_onnx
-
-    model = from_onnx(path, input_shapes=shapes, batch=batch, symbols=numbers)
-    return Opened(model.graph, rules, model.data, in_file=model.in_file)
-
-
-def _unroll(given: int | None, target: str) -> int:
-    """How many steps a loop may have to be put as its steps: where there are loops, those
-    of long ones take longer to load.
-    """
-    if given is not None:
-        return given
-    return SHORT if target == "tract" else LONGEST
+@contextmanager
+def expecting(option: str, what: str, text: str) -> Iterator[None]:
+    """Turns the error of a value that cannot be read into one of the user."""
+    try:
+        yield
+    except ValueError:
+        raise UsageError(f"{option} expects {what} and got '{text}'") from None
 
 
 def _symbol(text: str) -> tuple[str, int]:
-    name, _, number = text.partition("=")
-    if not number.strip().isdecimal() or int(number) < 1:
-        message = f"--symbol expects NAME=N, a positive number, and got '{text}'"
-        raise UsageError(message)
-    return name.strip(), int(number)
+    with expecting("--symbol", "NAME=N, a positive number,", text):
+        name, number = text.split("=")
+        if not number.strip().isdecimal() or int(number) < 1:
+            raise ValueError(number)
+        return name.strip(), int(number)
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    try:
+    with expecting("--input-shape", "NAME=EXTENT,EXTENT,...", text):
         name, extents = text.split("=", 1)
-        return name.strip(), tuple(
-            int(part) for part in extents.split(",") if part.strip()
-        )
-    except ValueError:
-        message = f"--input-shape expects NAME=EXTENT,EXTENT,... and got '{text}'"
-        raise UsageError(message) from None
+        return name.strip(), tuple(map(int, split([extents])))

@@ -13,13 +13,10 @@ from nnef_grad.commandline.checking import Checking
 from nnef_grad.commandline.command import (
     is_text,
     memory_limit,
-    print_messages,
     refuse,
     refuse_target,
-    render,
 )
-from nnef_grad.commandline.opening import Reading, split, taken
-from nnef_grad.commandline.progress import Progress
+from nnef_grad.commandline.opening import Reading, expecting, split, taken
 from nnef_grad.emit.rule_results import counted
 from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.language.types import SCALAR
@@ -30,27 +27,22 @@ from nnef_grad.training.forms import Form, Step, save_step
 _OF_OUTPUT = re.compile(r"(?P<output>[A-Za-z_]\w*)=(?P<loss>[^=].*)", re.DOTALL)
 
 
-@console.command_line(render)
+@console.command_line
 def make_step(
-    model: str,
-    out: str,
-    state: Form | None,
-    target: str,
-    force: bool,
-    format: str,
-    quiet: bool,
-    **options: Any,
+    model: str, out: str, state: Form | None, target: str, **options: Any
 ) -> None:
     """Compiles a model to a step, as the options say; see `nnef-grad-step --help`."""
-    refuse(out, model, force)
     reading, checking = taken(Reading, options), taken(Checking, options)
-    checking.refuse((model, out), force)
-    as_json = format == "json"
-    progress = Progress(shown=not quiet and not as_json)
+    force, progress = checking.force, checking.progress
+    refuse(out, model, force)
+    checking.refuse((model, out))
     with progress.stage("reading"):
         opened = reading.open(model, target)
     graph = opened.graph
-    target, state = _for_output(out, target, state)
+    if is_onnx(out):
+        # The target and the form of the state follow from it.
+        refuse_target(out, target)
+        target, state = "onnx", state or "inputs"
     with progress.stage("differentiating"):
         step = nnef_grad.training_step(
             opened.torch or graph,
@@ -58,58 +50,35 @@ def make_step(
             state=state,
             target=target,
             rules=opened.rules,
-            **_settings(**options),
+            **_settings(options),
         )
-    checking.print_costs(_graphs(graph, step), as_json=as_json)
-    with checking.examined(
-        opened,
-        step.objective,
-        step.backward,
-        progress,
-        as_json=as_json,
-        force=force,
-        shown=step.shown,
-    ):
-        _write(step, out, force, opened.in_file)
-    warnings = [*graph.warnings, *map(Problem, step.warnings)]
-    print_messages(warnings, "" if quiet else _summary(graph, step), format)
-
-
-def _settings(
-    loss: Sequence[str],
-    output: str | None,
-    l2: Sequence[str],
-    train: Sequence[str],
-    freeze: Sequence[str],
-    group: Sequence[str],
-    adapters: Sequence[str],
-    padding_row: Sequence[str],
-    batch_statistics: bool,
-    statistics_momentum: float,
-    recompute: str | None,
-    **others: Any,
-) -> dict[str, Any]:
-    """The settings of a training step, as the options say; others are as they are."""
-    return {
-        "loss": _losses(loss, output),
-        "l2": _penalties(l2),
-        "train": split(train) or None,
-        "freeze": split(freeze),
-        "groups": dict(map(_group, group)),
-        "adapters": dict(map(_adapter, adapters)),
-        "padding_rows": dict(map(_padding, padding_row)),
-        "batch_statistics": statistics_momentum if batch_statistics else None,
-        "recompute": None if recompute is None else memory_limit(recompute),
-        **others,
-    }
-
-
-def _graphs(graph: nnef_grad.Graph, step: Step) -> dict[str, nnef_grad.Graph]:
-    """The model and its step, by what they are."""
     parts = {"step": step.graph}
     if step.apply is not None:
         parts["apply"] = step.apply.graph
-    return {"forward": graph, **parts}
+    checking.print_costs({"forward": graph, **parts})
+    objective, backward = step.objective, step.backward
+    with checking.examined(opened, objective, backward, shown=step.shown):
+        _write(step, out, force, opened.in_file)
+    warnings = [*graph.warnings, *map(Problem, step.warnings)]
+    checking.tell(warnings, _summary(graph, step))
+
+
+def _settings(options: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a training step, as the options say; others are as they are."""
+    take = options.pop
+    share, recompute = take("statistics_momentum"), take("recompute")
+    return {
+        "loss": _losses(take("loss"), take("output")),
+        "l2": _penalties(take("l2")),
+        "train": split(take("train")) or None,
+        "freeze": split(take("freeze")),
+        "groups": dict(map(_group, take("group"))),
+        "adapters": dict(map(_adapter, take("adapters"))),
+        "padding_rows": dict(map(_padding, take("padding_row"))),
+        "batch_statistics": share if take("batch_statistics") else None,
+        "recompute": None if recompute is None else memory_limit(recompute),
+        **options,
+    }
 
 
 def _write(step: Step, path: str, force: bool, in_file: InFile | None) -> None:
@@ -122,19 +91,11 @@ def _write(step: Step, path: str, force: bool, in_file: InFile | None) -> None:
     console.print_result(nnef_grad.dumps(step.graph))
 
 
-def _for_output(path: str, target: str, state: Form | None) -> tuple[str, Form | None]:
-    """The target and the form of the state: those of an ONNX file follow from it."""
-    if not is_onnx(path):
-        return target, state
-    refuse_target(path, target)
-    return "onnx", state or "inputs"
-
-
 def _losses(losses: Sequence[str], output: str | None) -> str | dict[str, str]:
     """The loss, or those of several outputs."""
     named = [_OF_OUTPUT.fullmatch(text) for text in losses]
-    pairs = {found["output"]: found["loss"] for found in named if found is not None}
-    if len(pairs) < sum(found is not None for found in named):
+    pairs = {pair["output"]: pair["loss"] for pair in named if pair is not None}
+    if len(pairs) < sum(pair is not None for pair in named):
         raise UsageError("--loss names an output twice: it has one loss")
     if len(losses) == 1 and not pairs:
         return losses[0] if output is None else {output: losses[0]}
@@ -145,42 +106,32 @@ def _losses(losses: Sequence[str], output: str | None) -> str | dict[str, str]:
 
 
 def _group(text: str) -> tuple[str, str]:
-    pattern, colon, settings = text.partition(":")
-    if not colon:
-        raise UsageError(f"--group expects PATTERN:SETTINGS and got '{text}'")
-    return pattern, settings
+    with expecting("--group", "PATTERN:SETTINGS", text):
+        pattern, settings = text.split(":", 1)
+        return pattern, settings
 
 
 def _adapter(text: str) -> tuple[str, dict[str, float]]:
     pattern, _, settings = text.rpartition(":")
-    try:
+    with expecting("--adapters", "PATTERN:rank=N[,alpha=X]", text):
         pairs = (setting.split("=") for setting in settings.split(","))
         return pattern, {name.strip(): float(value) for name, value in pairs}
-    except ValueError:
-        message = f"--adapters expects PATTERN:rank=N[,alpha=X] and got '{text}'"
-        raise UsageError(message) from None
 
 
 def _padding(text: str) -> tuple[str, int]:
     table, _, row = text.rpartition("=")
-    try:
+    with expecting("--padding-row", "TABLE=ROW", text):
         return table, int(row)
-    except ValueError:
-        message = f"--padding-row expects TABLE=ROW and got '{text}'"
-        raise UsageError(message) from None
 
 
 def _penalties(values: Sequence[str]) -> float | dict[str, float]:
     """The factor of all matrices, or those of patterns."""
     pairs = [value.rpartition("=")[::2] for value in values]
-    try:
-        found = {pattern: float(factor) for pattern, factor in pairs}
-    except ValueError:
-        message = f"--l2 expects X or PATTERN=X and got '{', '.join(values)}'"
-        raise UsageError(message) from None
-    if "" in found and len(found) > 1:
+    with expecting("--l2", "X or PATTERN=X", ", ".join(values)):
+        factors = {pattern: float(factor) for pattern, factor in pairs}
+    if "" in factors and len(factors) > 1:
         raise UsageError("--l2 expects one X, or PATTERN=X for several patterns")
-    return found.get("", 0.0) if "" in found else found
+    return factors.get("", 0.0) if "" in factors else factors
 
 
 def _summary(graph: nnef_grad.Graph, step: Step) -> str:

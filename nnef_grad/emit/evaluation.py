@@ -20,9 +20,8 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.matching import match
-from nnef_grad.language.operators import OPERATIONS
 from nnef_grad.language.typecheck import identifiers
-from nnef_grad.language.types import GENERIC
+from nnef_grad.language.types import GENERIC, OPERATIONS
 
 Scope = dict[str, Any]
 

@@ -24,7 +24,7 @@ def dialect_of(source: Source, wanted: str | None) -> str:
         near = suggestion(wanted, DIALECTS) or f"; there are {' and '.join(DIALECTS)}"
         raise UsageError(f"there is no dialect '{wanted}'{near}")
     if wanted is None and "tract_" in source.text:
-        from nnef_grad.frontends.tract.header import is_tract
+        from nnef_grad.frontends.tract.reading import is_tract
 
         return TRACT if is_tract(source.text) else STANDARD
     return wanted or STANDARD

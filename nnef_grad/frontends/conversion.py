@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from nnef_grad.base.errors import Problem
-from nnef_grad.base.source import Span
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.simplify import simplify
 from nnef_grad.frontends.reading import Reading, valid_name
-from nnef_grad.frontends.values import Array, converted, is_known, is_open, simple
+from nnef_grad.frontends.values import Array
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.graph.passes import prune
@@ -47,16 +46,6 @@ class Conversion(Reading):
     def run(self, graph: Any, values: Any) -> Any:
         """The results of a graph of the format, for the values of its inputs."""
         raise NotImplementedError
-
-    def converted(self, x: Any, dtype: str, hint: str, span: Span) -> Any:
-        """A value as one of a data type; scalars are truncated to integers."""
-        if is_known(x) and is_open(x) and dtype == "scalar":
-            return self.materialize(x, dtype, hint, span)
-        if is_known(x):
-            return simple(converted(x, dtype))
-        if (x.dtype, dtype) == ("scalar", "integer"):
-            return self.library("truncate", [x], {}, hint, span)
-        return self.cast(x, dtype, hint, span)
 
     def declare(self, name: str, label: str, array: Array, dtype: str) -> Tensor:
         """A new variable with these data, and with a label that is like the given one."""

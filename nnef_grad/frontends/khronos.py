@@ -28,9 +28,6 @@ from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.language.library import with_fragments
 from nnef_grad.language.parser import parse_document, parse_fragments
 
-# What tensors are called.
-Names = Mapping[Tensor, str]
-
 _EXTENSIONS = """\
 extension KHR_enable_fragment_definitions;
 extension KHR_enable_operator_expressions;
@@ -71,20 +68,20 @@ def from_nnef(graph: nnef.Graph, *, fragments: str = "") -> Model:
     library = with_fragments(document.fragments)
     entries = read_quantization(Source(f"{source.name}.quant", quant), flat, library)
     flat = replace(flat, quantization=entries)
-    data: dict[str, Any] = {
-        str(op.attribs["label"]): graph.tensors[name].data
+    data = {
+        str(op.attribs["label"]): array
         for op in graph.operations
         if op.name == "variable"
         for name in op.outputs.values()
+        if (array := graph.tensors[name].data) is not None and np.size(array) > 0
     }
-    there = {k: v for k, v in data.items() if v is not None and np.size(v) > 0}
-    return Model(flat, there)
+    return Model(flat, data)
 
 
 @public
 def to_nnef(graph: Graph, data: Data | None = None) -> Any:
     """A `nnef.Graph`, with the shapes of all tensors and the data of its variables."""
-    found = {
+    tensors = {
         name: nnef.Tensor(
             name, t.dtype, list(t.shape), array, _quantization_of(graph, name)
         )
@@ -92,32 +89,28 @@ def to_nnef(graph: Graph, data: Data | None = None) -> Any:
     }
     operations = [_operation(op, graph.names) for op in graph.operations]
     names = [*graph.input_names], [*graph.output_names]
-    return nnef.Graph(graph.name, found, operations, *names)
+    return nnef.Graph(graph.name, tensors, operations, *names)
 
 
-def _operation(operation: Operation, names: Names) -> Any:
-    definition = operation.definition
-    types = {p.name: p.type for p in definition.attributes}
-    attributes = [(k, thaw(types[k], v)) for k, v in operation.settings.items()]
-    return nnef.Operation(
-        operation.name,
-        OrderedDict(attributes),
-        _identifiers(definition.operands, operation.operands, names),
-        _identifiers(definition.results, operation.results, names),
-        operation.dtype if definition.generic is not None else None,
-    )
-
-
-def _identifiers(
-    declared: Iterable[Any], values: Iterable[Operand], names: Names
-) -> Any:
+def _operation(operation: Operation, names: Mapping[Tensor, str]) -> Any:
     def identifier(value: Operand) -> Any:
         if isinstance(value, tuple):
             return [*map(identifier, value)]
         return nnef.Identifier(names[value]) if isinstance(value, Tensor) else value
 
-    pairs = zip(declared, values, strict=True)
-    return OrderedDict((p.name, identifier(value)) for p, value in pairs)
+    definition = operation.definition
+    types = {p.name: p.type for p in definition.attributes}
+    attributes = [(k, thaw(types[k], v)) for k, v in operation.settings.items()]
+    sides = (
+        zip(declared, map(identifier, values), strict=True)
+        for declared, values in (
+            (definition.operand_names, operation.operands),
+            ([r.name for r in definition.results], operation.results),
+        )
+    )
+    dtype = operation.dtype if definition.generic is not None else None
+    parts = map(OrderedDict, (attributes, *sides))
+    return nnef.Operation(operation.name, *parts, dtype)
 
 
 # ---- nnef_tools.model.Graph ----
@@ -135,7 +128,7 @@ def from_nnef_tools(graph: ToolsGraph, *, fragments: str = "") -> Model:
     unnamed = [op.type for op in graph.operations if op.type not in library]
     if unnamed:
         raise UsageError(f"'{unnamed[0]}' is not a standard operation of NNEF")
-    found = {
+    tensors = {
         t.name: nnef.Tensor(
             t.name, DTYPES[np.dtype(t.dtype).kind], t.shape, t.data, t.quant
         )
@@ -144,19 +137,19 @@ def from_nnef_tools(graph: ToolsGraph, *, fragments: str = "") -> Model:
     }
     operations = [_from_tools(op) for op in graph.operations]
     names = [[t.name for t in side] for side in (graph.inputs, graph.outputs)]
-    made = nnef.Graph(graph.name or "net", found, operations, *names)
-    return from_nnef(made, fragments=fragments)
+    parsed = nnef.Graph(graph.name or "net", tensors, operations, *names)
+    return from_nnef(parsed, fragments=fragments)
 
 
 @public
 def to_nnef_tools(graph: Graph, data: Data | None = None) -> Any:
     """A `nnef_tools.model.Graph`, for the writers and converters of nnef_tools."""
-    made = _build_graph(to_nnef(graph, data))
-    for tensor in made.tensors:
+    tools = _build_graph(to_nnef(graph, data))
+    for tensor in tools.tensors:
         # Numbers: the integers of tensors have 64 bits.
         if tensor.producer is None and tensor.dtype is np.int32:
             tensor.data, tensor.dtype = np.asarray(tensor.data, np.int64), np.int64
-    return made
+    return tools
 
 
 def _from_tools(operation: Any) -> Any:
@@ -181,16 +174,12 @@ def _reference(value: Any) -> Any:
     """The name of a tensor, or the number that it is."""
     if isinstance(value, (list, tuple)):
         return [_reference(item) for item in value]
-    if value.producer is None:
-        return _finite(np.asarray(value.data).item())
-    return nnef.Identifier(value.name)
-
-
-def _finite(number: Any) -> Any:
-    """The number, or the largest finite one for an infinity, which NNEF cannot write."""
-    if not isinstance(number, float) or number != number:
-        return number
-    return min(max(number, -LARGEST), LARGEST)
+    if value.producer is not None:
+        return nnef.Identifier(value.name)
+    number = np.asarray(value.data).item()
+    # NNEF cannot write an infinity.
+    is_float = isinstance(number, float) and number == number
+    return min(max(number, -LARGEST), LARGEST) if is_float else number
 
 
 # ---- Data, quantization ----
@@ -215,8 +204,8 @@ def _quantization_of(graph: Graph, name: str) -> dict[str, Any]:
     return {"op-name": entry.operation.name, **entry.attributes} if entry else {}
 
 
-def _quantization_lines(found: Iterable[Any]) -> Iterator[str]:
-    for tensor in found:
+def _quantization_lines(tensors: Iterable[Any]) -> Iterator[str]:
+    for tensor in tensors:
         info = {k: v for k, v in (tensor.quantization or {}).items() if v is not None}
         name = info.pop("op-name", None)
         plain = ((k, np.asarray(value).tolist()) for k, value in info.items())

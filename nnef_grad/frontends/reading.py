@@ -33,25 +33,20 @@ from nnef_grad.frontends.values import (
     shape_of,
     simple,
 )
-from nnef_grad.graph.extents import Extent, OpenExtentError, has_symbols
+from nnef_grad.graph.extents import Extent, has_symbols
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.graph.stops import says_stop, stop_definition
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library, standard
-from nnef_grad.language.operators import OPERATIONS
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.typecheck import identifiers
-from nnef_grad.language.types import GENERIC, ArrayType, TensorType
+from nnef_grad.language.types import GENERIC, OPERATIONS, ArrayType, TensorType
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.tensors import number
 from nnef_grad.ops.traits import FED
 
 # The arguments of an operation, by the names of its parameters.
 Values = Mapping[str, Any]
-
-# What expands operations, by their names: called with the reading, the arguments in declared
-# order, and what a step (step.py) says of an invocation.
-EXPANSIONS: dict[str, Callable[..., Any]] = {}
 
 
 class Reading(Evaluator):
@@ -137,15 +132,6 @@ class Reading(Evaluator):
         place: Span,
     ) -> Any:
         """The results of an operation of the libraries."""
-        function = EXPANSIONS.get(fragment.name)
-        if function is not None:
-            whole = {**fragment.defaults, **values}
-            given = [whole[p.name] for p in fragment.parameters]
-            with located(place):
-                try:
-                    return function(self, given, fragment.name, hint, place, dtype)
-                except OpenExtentError as error:
-                    raise error.of(fragment.name, place) from None
         is_whole = fragment.name in standard() and fragment.name not in self.compounds
         if fragment.body is not None and not is_whole:
             return self.body(fragment, values, hint, place)
@@ -191,6 +177,16 @@ class Reading(Evaluator):
             self.emitter = outer
 
     # ---- What operations become ----
+
+    def converted(self, x: Any, dtype: str, hint: str, span: Span) -> Any:
+        """A value as one of a data type; scalars are truncated to integers."""
+        if is_known(x) and is_open(x) and dtype != "integer":
+            return self.materialize(x, dtype, hint, span)
+        if is_known(x):
+            return simple(converted(x, dtype))
+        if (x.dtype, dtype) == ("scalar", "integer"):
+            return self.library("truncate", [x], {}, hint, span)
+        return self.cast(x, dtype, hint, span)
 
     def standard(
         self,

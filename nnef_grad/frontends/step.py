@@ -7,14 +7,13 @@ declared order. It returns the value of the result, or a tuple of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from nnef_grad.base.errors import InvalidGraphError, Problem
 from nnef_grad.base.source import Span
-from nnef_grad.frontends.reading import EXPANSIONS, Reading
+from nnef_grad.frontends.reading import Reading
 from nnef_grad.frontends.values import Array, dtype_of, shape_of
 from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import Shape
@@ -33,20 +32,6 @@ def entering(table: dict[str, Any]) -> Callable[..., Callable[[Function], Functi
         return enter
 
     return named
-
-
-def expansion(*names: str) -> Callable[[Function], Function]:
-    """Enters the function that expands the operations with these names."""
-
-    def enter(function: Function) -> Function:
-        @wraps(function)
-        def expand(reading: Reading, given: Sequence[Any], *about: Any) -> Any:
-            return function(Step(reading, *about), *given)
-
-        EXPANSIONS.update(dict.fromkeys(names, expand))
-        return function
-
-    return enter
 
 
 class Step:

@@ -47,9 +47,7 @@ def _shortened(lines: list[str], first: int, last: int, note: str) -> list[str]:
 
 
 def html(graph: Graph, title: str) -> str:
-    """A table of the operations of a graph, without those in the middle where there are
-    many.
-    """
+    """A table of the operations of a graph; of many, without those in the middle."""
     more = '<tr><td colspan="4">... {} more</td></tr>'
     rows = [_row(op, graph.names) for op in graph.operations]
     rows = _shortened(rows, FIRST, LAST, more)

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import FrozenInstanceError
-from math import prod
+from itertools import chain
+from math import inf, prod
 from numbers import Integral, Real
 from typing import Any, NoReturn, Union
 
 from nnef_grad.base.errors import InvalidGraphError
-from nnef_grad.base.frozen import FrozenDict
+from nnef_grad.base.frozen import FrozenDict, frozen
 from nnef_grad.base.source import Span
 
 # The symbols of a product, sorted; one that is there twice is a square. A number has none.
@@ -64,6 +64,7 @@ def _of_numbers(method: Callable[[Extent, Any], Any]) -> Callable[[Extent, Any],
     return checked
 
 
+@frozen()
 class Extent:
     """A polynomial of symbols that is no number: see the module.
 
@@ -71,27 +72,10 @@ class Extent:
         terms: the coefficient of each product of symbols, none of which is zero.
     """
 
-    __slots__ = ("_hash", "terms")
+    terms: FrozenDict[Symbols, int]
+
     # Numbers of numpy leave the arithmetic to this class.
     __array_ufunc__ = None
-
-    terms: Mapping[Symbols, int]
-    _hash: int
-
-    def __init__(self, terms: Mapping[Symbols, int]) -> None:
-        object.__setattr__(self, "terms", FrozenDict(terms))
-        object.__setattr__(self, "_hash", hash(frozenset(terms.items())))
-
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise FrozenInstanceError(f"an extent has its {name} for good")
-
-    def __reduce__(self) -> Any:
-        return Extent, (dict(self.terms),)
-
-    @property
-    def symbols(self) -> list[str]:
-        """The names of its symbols, sorted."""
-        return sorted({name for symbols in self.terms for name in symbols})
 
     def at(self, numbers: Mapping[str, int]) -> Dimension:
         """The extent with numbers in the place of some of its symbols."""
@@ -155,7 +139,7 @@ class Extent:
         return isinstance(other, Extent) and self.terms == other.terms
 
     def __hash__(self) -> int:
-        return self._hash
+        return hash(frozenset(self.terms.items()))
 
     @_of_numbers
     def __lt__(self, other: Any) -> Any:
@@ -173,21 +157,17 @@ class Extent:
 
     def __bool__(self) -> bool:
         least, most = _bounds(self)
-        if (least is not None and least > 0) or (most is not None and most < 0):
+        if least > 0 or most < 0:
             return True
         raise OpenExtentError(f"whether {self} is zero is not known")
 
     # ---- Numbers ----
 
-    def _number(self) -> NoReturn:
+    def _number(self, *_: object) -> NoReturn:
         raise OpenExtentError(f"the extent {self} has no number")
 
     __index__ = __int__ = __float__ = __trunc__ = _number
-
-    def _quotient(self, other: object) -> NoReturn:
-        self._number()
-
-    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = _quotient
+    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = _number
 
     # ---- Text ----
 
@@ -207,7 +187,7 @@ Dimension = Union[int, Extent]
 
 def symbol(name: str) -> Extent:
     """The extent that is a symbol."""
-    return Extent({(name,): 1})
+    return Extent(FrozenDict({(name,): 1}))
 
 
 def has_symbols(value: object) -> bool:
@@ -219,20 +199,18 @@ def has_symbols(value: object) -> bool:
 
 def symbols_of(value: object) -> list[str]:
     """The names of the symbols in an extent, or in extents in tuples, sorted."""
+    parts: Iterable[Iterable[str]] = ()
     if isinstance(value, Extent):
-        return value.symbols
-    if isinstance(value, tuple):
-        return sorted({name for item in value for name in symbols_of(item)})
-    return []
+        parts = value.terms
+    elif isinstance(value, tuple):
+        parts = map(symbols_of, value)
+    return sorted({*chain.from_iterable(parts)})
 
 
 def may_exceed(extent: Dimension, bound: Dimension) -> bool:
     """Whether an extent is greater than a bound for some numbers, as far as is known."""
-    difference = extent - bound
-    if not isinstance(difference, Extent):
-        return difference > 0
-    _, most = _bounds(difference)
-    return most is None or most > 0
+    _, most = _bounds(extent - bound)
+    return most > 0
 
 
 def at_least(extent: Dimension, bound: Dimension) -> Any:
@@ -240,10 +218,8 @@ def at_least(extent: Dimension, bound: Dimension) -> Any:
     whether they may be equal.
     """
     least, most = _bounds(extent - bound)
-    if least is not None and least >= 0:
-        return extent
-    if most is not None and most <= 0:
-        return bound
+    if least >= 0 or most <= 0:
+        return extent if least >= 0 else bound
     raise OpenExtentError(f"whether {extent} is less than {bound} is not known")
 
 
@@ -255,9 +231,9 @@ def nominal(extent: Dimension) -> int:
     """A number for an extent whose cost is estimated: no result may depend on it."""
     if not isinstance(extent, Extent):
         return extent
-    found = extent.at(dict.fromkeys(extent.symbols, _NOMINAL))
-    assert isinstance(found, int)
-    return found
+    number = extent.at(dict.fromkeys(symbols_of(extent), _NOMINAL))
+    assert isinstance(number, int)
+    return number
 
 
 def _terms(value: Any) -> Mapping[Symbols, int]:
@@ -270,20 +246,18 @@ def _sum(terms: Iterable[tuple[Symbols, int]]) -> Dimension:
     for symbols, factor in terms:
         total[symbols] += factor
     left = {symbols: factor for symbols, factor in total.items() if factor}
-    return left.get((), 0) if left.keys() <= {()} else Extent(left)
+    return left.get((), 0) if left.keys() <= {()} else Extent(FrozenDict(left))
 
 
 def _divided(whole: Any, by: Any) -> tuple[Dimension, Dimension]:
-    """The quotient, rounded down, and the rest, if they are the same polynomials for all
-    numbers.
-    """
+    """The quotient, rounded down, and the rest, if they are polynomials."""
     quotient: Dimension = 0
     rest = whole
     leading, *_ = _sorted_terms(by)
     while parts := [part for t in _sorted_terms(rest) if (part := _over(t, leading))]:
         (part, *_) = parts
         quotient, rest = quotient + part, rest - part * by
-    if rest == 0 or _is_between(rest, by):
+    if rest == 0 or (_bounds(rest)[0] >= 0 and _bounds(rest - by)[1] < 0):
         return quotient, rest
     raise OpenExtentError(f"the quotient of {whole} by {by} is not known")
 
@@ -298,34 +272,23 @@ def _over(term: tuple[Symbols, int], divisor: tuple[Symbols, int]) -> Dimension:
     return _sum([(tuple(sorted(left.elements())), factor // by)])
 
 
-def _is_between(rest: Dimension, by: Dimension) -> bool:
-    try:
-        return 0 <= rest < by
-    except OpenExtentError:
-        return False
-
-
 def _is_less(one: Any, other: Any, words: str) -> bool:
     least, most = _bounds(one - other)
-    if most is not None and most < 0:
-        return True
-    if least is not None and least >= 0:
-        return False
+    if least >= 0 or most < 0:
+        return most < 0
     raise OpenExtentError(f"whether {words} is not known")
 
 
-def _bounds(extent: Dimension) -> tuple[int | None, int | None]:
-    """The least and the greatest number that an extent can be; None where it is not
-    found.
-    """
+def _bounds(extent: Dimension) -> tuple[float, float]:
+    """The least and the greatest number that an extent can be, as far as is found."""
     # Of a polynomial of what symbols are above 1, each of which may be zero.
     above = _terms(
         sum(f * prod(symbol(n) + 1 for n in s) for s, f in _terms(extent).items())
     )
     constant = above.get((), 0)
     factors = [factor for symbols, factor in above.items() if symbols]
-    least = constant if all(factor > 0 for factor in factors) else None
-    most = constant if all(factor < 0 for factor in factors) else None
+    least = constant if all(factor > 0 for factor in factors) else -inf
+    most = constant if all(factor < 0 for factor in factors) else inf
     return least, most
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict, Union, cast
 
 from nnef_grad.base.errors import Problem
-from nnef_grad.base.frozen import FrozenDict, OpenDict, identified
+from nnef_grad.base.frozen import FrozenDict, OpenDict, frozen
 from nnef_grad.base.source import Span
 from nnef_grad.language.library import standard
 from nnef_grad.language.syntax import Fragment, Value
@@ -34,7 +34,7 @@ STOP = "stop_gradient"
 LOOP = "loop"
 
 
-@identified
+@frozen(eq=False)
 class Tensor:
     """A tensor of the graph, equal to nothing but itself. `dtype` is scalar, integer,
     logical or string; `shape` has an extent for each axis.
@@ -102,7 +102,7 @@ Attributes = TypedDict(
 )
 
 
-@identified
+@frozen(eq=False)
 class Operation:
     """One invocation, equal to nothing but itself.
 
@@ -135,12 +135,12 @@ class Operation:
     outputs: tuple[Tensor, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        made: Any = self
+        draft: Any = self
         if type(self.attributes) is not FrozenDict:
-            made.attributes = FrozenDict(self.attributes)
-        made.name = self.definition.name
-        made.inputs = tensors(self.operands)
-        made.outputs = tensors(self.results)
+            draft.attributes = FrozenDict(self.attributes)
+        draft.name = self.definition.name
+        draft.inputs = tensors(self.operands)
+        draft.outputs = tensors(self.results)
 
     def rewired(
         self,
@@ -148,9 +148,7 @@ class Operation:
         results: tuple[Result, ...],
         span: Span | None = None,
     ) -> Operation:
-        """The same operation of other operands, to other results, maybe at another
-        place.
-        """
+        """The same operation of other operands, to other results, maybe elsewhere."""
         return Operation(
             self.definition,
             operands,
@@ -163,9 +161,7 @@ class Operation:
 
     @property
     def place(self) -> Span | None:
-        """Its place in the source, or that of the operation whose derivative it is part
-        of.
-        """
+        """Its place in the source, or that of the operation it is the derivative of."""
         if self.span is None and self.origin is not None:
             return self.origin.place
         return self.span
@@ -239,9 +235,7 @@ class Graph:
 
     @property
     def custom_operations(self) -> frozenset[str]:
-        """The names of the operations that are not standard, in the graph or its source
-        document.
-        """
+        """The names of operations, here or in the source, that are not standard."""
         return self.declared.union(f.name for f in self.fragments)
 
     @property
@@ -320,13 +314,13 @@ def tensors(values: Iterable[object]) -> tuple[Tensor, ...]:
 
 
 def _leaves(values: tuple[object, ...]) -> list[Tensor]:
-    found: list[Tensor] = []
+    leaves: list[Tensor] = []
     for value in values:
         if type(value) is Tensor:
-            found.append(value)
+            leaves.append(value)
         elif type(value) is tuple:
-            found += _leaves(value)
-    return found
+            leaves += _leaves(value)
+    return leaves
 
 
 def map_tensors(function: Callable[[Tensor], Any], value: Any) -> Any:

@@ -36,13 +36,8 @@ def assign_names(
     hints: Mapping[Tensor, str],
     reserved: Iterable[str],
 ) -> None:
-    """Names the tensors of operations that have no name yet, in their order.
-
-    Args:
-        operations: the operations.
-        names: the names that are given already; gets the others.
-        hints: the preferred names of the others.
-        reserved: what no other may be called: the names that are given, at least.
+    """Adds to `names` those of tensors that have none yet, in the order of operations: by
+    hints, and never what is reserved, which has at least the names that are there.
     """
     supply = NameSupply(reserved)
     for operation in operations:
@@ -64,23 +59,15 @@ def advice_on(graph: Graph, name: str, known: Sequence[str]) -> str:
 def step_names(
     pattern: str, own: Mapping[str, str] | None = None
 ) -> Callable[[str], str]:
-    """A function from the names of values inside a rule or a body to those in the
-    graph.
-
-    Args:
-        pattern: contains `{}` in place of the name of the value.
-        own: exceptions, by the name of the value.
-    """
-    known = own or {}
-    return lambda name: known.get(name) or pattern.format(name)
+    """Names inside a rule or a body to those in the graph, by a pattern with `{}`."""
+    exceptions = own or {}
+    return lambda name: exceptions.get(name) or pattern.format(name)
 
 
 def substitute(operation: Operation, tensors: Mapping[Tensor, Any]) -> Operation:
     """The operation with some of its tensors replaced."""
-    if not tensors:
-        return operation
-    known = tensors.keys()
-    if known.isdisjoint(operation.inputs) and known.isdisjoint(operation.outputs):
+    old = tensors.keys()
+    if old.isdisjoint(operation.inputs) and old.isdisjoint(operation.outputs):
         return operation
 
     def replaced(tensor: Tensor) -> Any:
@@ -95,12 +82,8 @@ def substitute(operation: Operation, tensors: Mapping[Tensor, Any]) -> Operation
 def with_names(
     graph: Graph, wishes: Mapping[str, str], reserved: Iterable[str] = ()
 ) -> Graph:
-    """The graph with fresh names for some of its tensors, which keep their quantization.
-
-    Args:
-        graph: the graph.
-        wishes: the wished names by the old ones.
-        reserved: further names that are taken.
+    """The graph with fresh names for some of its tensors, which keep their quantization:
+    the wished names by the old ones. Reserved ones are taken, too.
     """
     others = (name for name in graph.names.values() if name not in wishes)
     supply = NameSupply((*reserved, *others))

@@ -5,7 +5,7 @@ the verifier of graphs made by the compiler.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import compress
 
@@ -47,9 +47,7 @@ def prune(graph: Graph) -> Graph:
 
 
 def without_needless(after: Graph, before: Graph) -> Graph:
-    """The graph without operations whose results were used before a pass, and are not any
-    more.
-    """
+    """The graph without operations that a pass has made needless."""
     used = {op.outputs for op in prune(after).operations}
     were = {op.outputs for op in prune(before).operations}
     operations = [
@@ -98,62 +96,55 @@ def _narrowed(operation: Operation, needed: Collection[Tensor]) -> Operation:
 def _live_part(
     loop: Loop, live: list[bool], gathered: list[Tensor]
 ) -> tuple[list[bool], Graph, set[Tensor]]:
-    """The part of a loop that some results depend on: its states, the body without the
-    rest, and the tensors that it reads.
-
-    Args:
-        loop: the loop.
-        live: the states whose last values are wanted.
-        gathered: the outputs of the body that are collected.
+    """The part of a loop that the last values of the `live` states, and the `gathered`
+    outputs of its body, depend on: states, the body without the rest, the tensors it reads.
     """
     while True:
         wanted = dict.fromkeys([*compress(loop.next_values, live), *gathered])
         body = prune(replace(loop.body, outputs=tuple(wanted)))
         read = {tensor for op in body.operations for tensor in op.inputs}
         pairs = zip(live, loop.state_inputs, strict=True)
-        found = [is_live or state in read for is_live, state in pairs]
-        if found == live:
+        wanted_states = [is_live or state in read for is_live, state in pairs]
+        if wanted_states == live:
             is_whole = body.operations == loop.body.operations
             same = is_whole and body.outputs == loop.body.outputs
             return live, loop.body if same else body, read
-        live = found
+        live = wanted_states
 
 
 def put_inputs_first(graph: Graph) -> Graph:
-    """The graph with its externals first, in the order of the signature: some consumers
-    bind inputs by it.
-    """
+    """The graph with its externals first, in the order of the signature."""
     externals = {op.outputs[0]: op for op in graph.operations if op.name == "external"}
     others = [op for op in graph.operations if op.name != "external"]
     return replace(graph, operations=(*(externals[t] for t in graph.inputs), *others))
 
 
-def replace_variables(graph: Graph) -> Graph:
-    """The graph with its variables as further inputs, after its own, in the order of their
-    declaration: their values are no longer part of the model.
+def replace_variables(graph: Graph, variables: Sequence[Tensor] | None = None) -> Graph:
+    """The graph with variables, all of them if none are given, as further inputs, after its
+    own, in their order: their values are no longer part of the model.
     """
+    further = graph.variables if variables is None else variables
+    replaced = {*further}
     operations = tuple(
         replace(
             op,
             definition=standard()["external"],
             attributes={"shape": op.attributes["shape"]},
         )
-        if op.name == "variable"
+        if op.name == "variable" and op.outputs[0] in replaced
         else op
         for op in graph.operations
     )
-    inputs = (*graph.inputs, *graph.variables)
+    inputs = (*graph.inputs, *further)
     return put_inputs_first(replace(graph, inputs=inputs, operations=operations))
 
 
 def verify(graph: Graph) -> None:
-    """Checks that each tensor is defined once, before it is used, and that parsers
-    accept the interface.
-
-    Raises:
-        AssertionError: the graph is not well-formed, by a bug in the compiler.
+    """Checks that each tensor is defined once, before it is used, and that parsers accept
+    the interface: an `AssertionError` is a bug in the compiler.
     """
-    assert _has_one_name_each(graph), "two tensors have one name"
+    names = [graph.names[tensor] for op in graph.operations for tensor in op.outputs]
+    assert len({*names}) == len(names), "two tensors have one name"
     defined: set[Tensor] = set()
     for operation in graph.operations:
         for tensor in operation.inputs:
@@ -165,8 +156,3 @@ def verify(graph: Graph) -> None:
     count = len(set(graph.outputs))
     assert count == len(graph.outputs), "an output is returned twice"
     assert set(graph.inputs).isdisjoint(graph.outputs), "an output is also an input"
-
-
-def _has_one_name_each(graph: Graph) -> bool:
-    made = [graph.names[tensor] for op in graph.operations for tensor in op.outputs]
-    return len({*made}) == len(made)

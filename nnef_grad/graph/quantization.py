@@ -23,21 +23,16 @@ LINEAR = frozenset(f"{name}linear_quantize" for name in ("", "min_max_", "zero_p
 def carry_quantization(
     entries: Mapping[str, Quantization], graph: Graph
 ) -> dict[str, Quantization]:
-    """The entries for the tensors of a graph, in the order of its tensors.
-
-    A forward tensor keeps its name in the backward graph, and no other tensor gets a
-    name of the forward graph: the name identifies the tensor.
+    """The entries for the tensors of a graph, in the order of its tensors. A forward tensor
+    keeps its name in the backward graph, where no other tensor gets it.
     """
-    if not entries:
-        return {}
-    return {name: entries[name] for name in graph.tensors if name in entries}
+    names = graph.tensors if entries else ()
+    return {name: entries[name] for name in names if name in entries}
 
 
 def print_quantization(entries: Mapping[str, Quantization]) -> str:
-    """The text of a file of quantization info, one entry per line.
-
-    It accompanies a flat graph without the fragments of the document: an entry whose
-    operation is one of them becomes a comment.
+    """The text of a file of quantization info, one entry per line. Beside a flat graph are no
+    fragments of the document: an entry whose operation is one of them becomes a comment.
     """
     return "".join(f"{_line(entry)}\n" for entry in entries.values())
 

@@ -39,7 +39,12 @@ def without_stops(graph: Graph) -> Graph:
     for operation in graph.operations:
         operation = substitute(operation, passed)
         result = operation.outputs[0]
-        if _is_no_choice(operation) and result not in graph.outputs:
+        # Where it chose between a tensor and the same without its gradient.
+        is_needless = operation.name == "select" and (
+            operation.operands[1] is operation.operands[2]
+            and shape_of(operation.operands[1]) == result.shape
+        )
+        if is_needless and result not in graph.outputs:
             passed[result] = operation.operands[1]
         elif operation.name != STOP:
             kept.append(operation)
@@ -53,11 +58,3 @@ def without_stops(graph: Graph) -> Graph:
         for t, x in passed.items()
     }
     return replace(graph, operations=tuple(kept), names={**graph.names, **shown})
-
-
-def _is_no_choice(operation: Operation) -> bool:
-    """Whether it chooses between a tensor and the same without its gradient."""
-    if operation.name != "select":
-        return False
-    _, chosen, other = operation.operands
-    return chosen is other and shape_of(chosen) == operation.outputs[0].shape

@@ -27,9 +27,7 @@ def symbols(graph: Graph) -> list[str]:
 def refuse_symbols(
     graph: Graph, what: str, kind: type[NnefGradError] = InvalidGraphError
 ) -> None:
-    """Raises an error, at the input that has it, if an extent has no number; `what` says
-    what needs one.
-    """
+    """Raises an error at an input with an open extent; `what` needs its number."""
     for operation in graph.operations if symbols(graph) else ():
         if operation.name == "external" and has_symbols(operation.outputs[0].shape):
             (name, *_) = symbols_of(operation.outputs[0].shape)
@@ -64,8 +62,8 @@ def with_numbers(graph: Graph, numbers: Mapping[str, int]) -> Graph:
 
 def with_extents(shape: Shape, numbers: Mapping[str, int]) -> Shape:
     """A shape with numbers in the place of some of its symbols."""
-    found: Shape = _Substitution(numbers).at(shape)
-    return found
+    replaced: Shape = _Substitution(numbers).at(shape)
+    return replaced
 
 
 class _Substitution:
@@ -132,28 +130,23 @@ class _Substitution:
 def numbers_of(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
     """The numbers that symbols have where inputs have these shapes, by name. An extent
     that is a symbol says what it is; what follows from others is not solved for.
-
-    Raises:
-        UsageError: a symbol would have two numbers.
     """
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for name, tensor in zip(graph.input_names, graph.inputs, strict=True):
-        given = shapes.get(name, ())
-        if len(given) != tensor.rank:
+        shape = shapes.get(name, ())
+        if len(shape) != tensor.rank:
             continue
-        for extent, number in zip(tensor.shape, given, strict=True):
+        for extent, number in zip(tensor.shape, shape, strict=True):
             word = str(extent)
             is_symbol = symbols_of(extent) == [word]
-            if is_symbol and found.setdefault(word, number) != number:
-                both = f"{found[word]} and {number}"
+            if is_symbol and numbers.setdefault(word, number) != number:
+                both = f"{numbers[word]} and {number}"
                 message = f"'{word}' is both {both} in the shapes of the inputs"
                 raise UsageError(message)
-    return found
+    return numbers
 
 
 def at_numbers(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
-    """A number for each symbol of a graph: the one that inputs of these shapes have, or a
-    usual one.
-    """
+    """A number for each symbol: of inputs of these shapes, or else a usual one."""
     usual = {name: nominal(symbol(name)) for name in symbols(graph)}
     return usual | numbers_of(graph, shapes)

@@ -10,36 +10,9 @@ Data are the values of variables, by label; arrays are passed on without being c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from nnef_grad.base.lazy import names_of_stub
 
-from nnef_grad.base.lazy import names_on_use
-
-if TYPE_CHECKING:
-    from nnef_grad.frontends.khronos import Model as Model
-    from nnef_grad.frontends.khronos import from_nnef as from_nnef
-    from nnef_grad.frontends.khronos import from_nnef_tools as from_nnef_tools
-    from nnef_grad.frontends.khronos import to_nnef as to_nnef
-    from nnef_grad.frontends.khronos import to_nnef_tools as to_nnef_tools
-    from nnef_grad.frontends.onnx.entry import from_onnx as from_onnx
-    from nnef_grad.frontends.torch import TorchModel as TorchModel
-    from nnef_grad.frontends.torch import from_torch as from_torch
-    from nnef_grad.targets.onnx.writing import to_onnx as to_onnx
-
-# The names of each module.
-_NAMES = {
-    "frontends.onnx.entry": ("from_onnx",),
-    "frontends.torch": ("TorchModel", "from_torch"),
-    "frontends.khronos": (
-        "Model",
-        "from_nnef",
-        "from_nnef_tools",
-        "to_nnef",
-        "to_nnef_tools",
-    ),
-    "targets.onnx.writing": ("to_onnx",),
-}
-__all__ = sorted(name for names in _NAMES.values() for name in names)
-__getattr__ = names_on_use(__name__, _NAMES)
+__all__, __getattr__ = names_of_stub(__name__, __file__)
 
 
 def __dir__() -> list[str]:

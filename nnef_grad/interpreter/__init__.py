@@ -1,10 +1,10 @@
 """The interpreter: the semantics of every standard operation, on numpy arrays.
 
-It is an executable definition, not a fast runtime. Each module evaluates the operations
-of the module of the same name in `nnef_grad.ops`. A compound operation has an
-evaluation only where that is more accurate or faster than its body, or decides as a
-whole; otherwise it is evaluated by its body. This package needs numpy, which the
-compiler does not: no module of the compiler imports it.
+It is an executable definition, not a fast runtime. Each module evaluates one or
+more families of operations. A compound operation has an evaluation only where that is
+more accurate or faster than its body, or decides as a whole; otherwise it is evaluated
+by its body. This package needs numpy, which the compiler does not: no module of the
+compiler imports it.
 
     from nnef_grad.interpreter import evaluate
 
@@ -30,22 +30,13 @@ from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
 
 # Importing the families enters their evaluations.
 from nnef_grad.interpreter import (  # noqa: F401
-    conv,
     elementwise,
-    join,
     loops,
-    matrix,
-    normalize,
-    parts,
-    pool,
     quantize,
-    reduce,
-    repeat,
-    roi,
     sampling,
     shape,
-    tensors,
     tract_core,
+    windows,
 )
 from nnef_grad.interpreter.execution import execute, find_evaluation, step
 from nnef_grad.interpreter.feeds import Data, collect_feeds
@@ -95,8 +86,8 @@ def evaluate(
         flat = with_numbers(flat, numbers_of(flat, shapes))
     rules.refuse_unknown(flat.custom_operations)
     computed = results(flat, inputs, variables or {}, dtype, rules)
-    found = {name: np.array(array) for name, array in computed}
-    return {name: found[name] for name in flat.output_names}
+    outputs = {name: np.array(array) for name, array in computed}
+    return {name: outputs[name] for name in flat.output_names}
 
 
 def results(
@@ -112,13 +103,13 @@ def results(
     rules = rules if rules is not None else Rules()
     graph = with_bodies(graph, rules)
     names, outputs = graph.names, set(graph.outputs)
-    found = collect_feeds(graph, inputs, variables)
+    tensors = collect_feeds(graph, inputs, variables)
     for operation, dead in zip(graph.operations, last_uses(graph), strict=True):
-        found.update(step(operation, found, dtype, rules.evaluations, names))
+        tensors.update(step(operation, tensors, dtype, rules.evaluations, names))
         for tensor in dead - outputs:
-            del found[tensor]
+            del tensors[tensor]
         for tensor in dead & outputs:
-            yield names[tensor], found.pop(tensor)
+            yield names[tensor], tensors.pop(tensor)
 
 
 def with_bodies(graph: Graph, rules: Rules) -> Graph:
@@ -127,9 +118,10 @@ def with_bodies(graph: Graph, rules: Rules) -> Graph:
     """
 
     def body(operation: Operation) -> Decompose | None:
-        is_known = find_evaluation(operation.name, rules.evaluations) is not None
-        is_compound = operation.definition.body is not None
-        return instantiate_body if is_compound and not is_known else None
+        is_primitive = operation.definition.body is None
+        if is_primitive or find_evaluation(operation.name, rules.evaluations):
+            return None
+        return instantiate_body
 
     # Those of loops are other graphs.
     graph = graph_loops.with_bodies(graph, lambda loop: with_bodies(loop, rules))
@@ -142,7 +134,7 @@ def with_bodies(graph: Graph, rules: Rules) -> Graph:
 
 
 def _scalar_type(dtype: npt.DTypeLike) -> np.dtype[np.floating]:
-    for known in (np.dtype(np.float64), np.dtype(np.float32)):
-        if dtype is not None and known == dtype:
-            return known
+    for precision in (np.dtype(np.float64), np.dtype(np.float32)):
+        if dtype is not None and precision == dtype:
+            return precision
     raise UsageError(f"'dtype' must be float32 or float64, but is {dtype}")

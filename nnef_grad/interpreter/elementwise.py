@@ -1,5 +1,5 @@
 """Element-wise operations: shapes align from the left, missing dimensions are trailing
-singletons.
+singletons. Matrix products, whose biases align in this way.
 
 Where the body of an operation would overflow or cancel, an equivalent stable form is
 used.
@@ -7,7 +7,7 @@ used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import reduce
 from math import erfc, sqrt
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 
 from nnef_grad.graph.ir import STOP
 from nnef_grad.interpreter.reduce import max_reduce, sum_reduce
-from nnef_grad.interpreter.registry import Array, choice, enter_all, evaluation
+from nnef_grad.interpreter.registry import Array, choice, enter
 
 
 def aligned(*operands: Array) -> list[Array]:
@@ -30,9 +30,16 @@ def broadcasting(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *operands: function(*aligned(*operands))
 
 
-# ---- Unary ----
+def rounded(x: Array) -> Array:
+    """Rounding to the nearest integer; halves go up."""
+    return np.floor(x + 0.5)
 
-enter_all(
+
+add, mul = broadcasting(np.add), broadcasting(np.multiply)
+lt, gt = broadcasting(np.less), broadcasting(np.greater)
+select = broadcasting(np.where)
+
+enter(
     {
         "copy": np.copy,
         STOP: np.copy,
@@ -61,25 +68,8 @@ enter_all(
         "rsqrt": lambda x: 1.0 / np.sqrt(x),
         "floor": np.floor,
         "ceil": np.ceil,
+        "round": rounded,
         "not": np.logical_not,
-    }
-)
-
-
-@evaluation("round")
-def rounded(x: Array) -> Array:
-    """Rounding to the nearest integer; halves go up."""
-    return np.floor(x + 0.5)
-
-
-# ---- Binary and ternary ----
-
-add, mul = broadcasting(np.add), broadcasting(np.multiply)
-lt, gt = broadcasting(np.less), broadcasting(np.greater)
-select = broadcasting(np.where)
-
-enter_all(
-    {
         "add": add,
         "sub": broadcasting(np.subtract),
         "mul": mul,
@@ -94,6 +84,8 @@ enter_all(
         "and": broadcasting(np.logical_and),
         "or": broadcasting(np.logical_or),
         "select": select,
+        "add_n": lambda x: reduce(add, x),
+        "copy_n": lambda x, times: [x] * times,
     }
 )
 
@@ -102,50 +94,17 @@ minimum = choice("min", lt)(select)
 maximum = choice("max", gt)(select)
 
 
-@evaluation("clamp")
 def clamp(x: Array, a: Array, b: Array) -> Array:
     """max(min(x, b), a): the lower bound wins."""
     bounded: Array = maximum(minimum(x, b), a)
     return bounded
 
 
-@evaluation("add_n")
-def add_n(x: Sequence[Array]) -> Array:
-    """The sum of one term or more."""
-    return reduce(add, x)
-
-
-@evaluation("copy_n")
-def copy_n(x: Array, times: int) -> list[Array]:
-    """The same tensor, several times."""
-    return [x] * times
-
-
 # ---- Activations ----
 
 
-def is_negative(x: Array, *_: Array, **attributes: float) -> Array:
-    """Which elements of the first operand are negative."""
+def _is_negative(x: Array, *_: Array, **attributes: float) -> Array:
     return np.asarray(x < 0.0)
-
-
-@choice("relu", lambda x: x > 0.0)
-def relu(is_positive: Array, x: Array) -> Array:
-    """max(x, 0)"""
-    return np.where(is_positive, x, 0.0)
-
-
-@choice("prelu", is_negative)
-def prelu(is_negative: Array, x: Array, alpha: Array) -> Array:
-    """alpha * x below zero; alpha broadcasts."""
-    activated: Array = select(is_negative, mul(alpha, x), x)
-    return activated
-
-
-@choice("leaky_relu", is_negative)
-def leaky_relu(is_negative: Array, x: Array, alpha: float) -> Array:
-    """alpha * x below zero."""
-    return np.where(is_negative, alpha * x, x)
 
 
 def _elu(is_negative: Array, x: Array, alpha: float) -> Array:
@@ -153,47 +112,69 @@ def _elu(is_negative: Array, x: Array, alpha: float) -> Array:
     return np.where(is_negative, alpha * np.expm1(x), x)
 
 
-choice("elu", is_negative)(_elu)
-
-
-@choice("selu", is_negative)
+@choice("selu", _is_negative)
 def selu(is_negative: Array, x: Array, alpha: float, **attributes: float) -> Array:
     """elu times lambda, which is a keyword of Python."""
     return attributes["lambda"] * _elu(is_negative, x, alpha)
 
 
-@evaluation("sigmoid")
-def sigmoid(x: Array) -> Array:
+choice("elu", _is_negative)(_elu)
+choice("relu", lambda x: x > 0.0)(lambda is_positive, x: np.where(is_positive, x, 0.0))
+choice("prelu", _is_negative)(
+    lambda is_negative, x, alpha: select(is_negative, mul(alpha, x), x)
+)
+choice("leaky_relu", _is_negative)(
+    lambda is_negative, x, alpha: np.where(is_negative, alpha * x, x)
+)
+
+
+def _sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)); an exponential that overflows correctly gives zero."""
     return 1.0 / (1.0 + np.exp(-x))
 
 
-@evaluation("gelu")
-def gelu(x: Array) -> Array:
-    """The exact x * Phi(x), by erfc: 1 + erf would cancel in the tail."""
-    probability: Array = 0.5 * _erfc(-sqrt(0.5) * x)
-    return x * probability
-
-
-_erfc = np.vectorize(erfc, otypes=[np.float64])
-
-
-@evaluation("softplus")
-def softplus(x: Array) -> Array:
-    """log(exp(x) + exp(0)), with the larger exponential factored out."""
-    return np.logaddexp(x, np.zeros_like(x))
-
-
-@evaluation("softmax")
-def softmax(x: Array, axes: tuple[int, ...]) -> Array:
+def _softmax(x: Array, axes: tuple[int, ...]) -> Array:
     """exp(x) / sum(exp(x)); subtracting the maximum keeps exp from overflowing."""
     powers: Array = np.exp(x - max_reduce(x, axes))
     return powers / sum_reduce(powers, axes)
 
 
-enter_all(
+_erfc = np.vectorize(erfc, otypes=[np.float64])
+
+
+def _batch_normalization(*operands: Array, epsilon: float) -> Array:
+    x, mean, variance, offset, scale = aligned(*operands)
+    normalized: Array = offset + scale * (x - mean) / np.sqrt(variance + epsilon)
+    return normalized
+
+
+# ---- Matrix products ----
+
+
+def _matmul(
+    A: Array, B: Array, transposeA: bool = False, transposeB: bool = False
+) -> Array:
+    """The product of matrices, the last two axes. Ranks are equal, so that numpy
+    broadcasts the axes before them as NNEF does.
+    """
+    left = A.swapaxes(-1, -2) if transposeA else A
+    right = B.swapaxes(-1, -2) if transposeB else B
+    return np.asarray(np.matmul(left, right))
+
+
+enter(
     {
-        "silu": lambda x: x * sigmoid(x),
+        "clamp": clamp,
+        "sigmoid": _sigmoid,
+        "silu": lambda x: x * _sigmoid(x),
+        # x * Phi(x), by erfc: 1 + erf would cancel in the tail.
+        "gelu": lambda x: x * (0.5 * _erfc(-sqrt(0.5) * x)),
+        # log(exp(x) + exp(0)), with the larger exponential factored out.
+        "softplus": lambda x: np.logaddexp(x, np.zeros_like(x)),
         "softabs": lambda x, epsilon: np.sqrt(np.square(x) + epsilon),
+        "softmax": _softmax,
+        "batch_normalization": _batch_normalization,
+        "matmul": _matmul,
+        "linear": lambda x, w, bias: add(_matmul(x, w, transposeB=True), bias),
     }
 )

@@ -27,16 +27,12 @@ from nnef_grad.ops.traits import FED
 Operations = Mapping[str, Evaluation]
 Names = Mapping[Tensor, str]
 
+_TYPES: dict[str, Any] = {"integer": np.int64, "logical": np.bool_, "string": np.str_}
+
 
 def numpy_type(name: str, dtype: npt.DTypeLike) -> np.dtype[Any]:
     """The numpy data type of the tensors of a data type; `dtype` is that of scalars."""
-    types: dict[str, npt.DTypeLike] = {
-        "scalar": dtype,
-        "integer": np.int64,
-        "logical": np.bool_,
-        "string": np.str_,
-    }
-    return np.dtype(types[name])
+    return np.dtype(dtype if name == "scalar" else _TYPES[name])
 
 
 def step(
@@ -46,16 +42,8 @@ def step(
     operations: Operations | None = None,
     names: Names | None = None,
 ) -> dict[Tensor, Array]:
-    """The result tensors of an operation.
-
-    Args:
-        operation: an operation of a flat graph.
-        tensors: the tensors that it reads; for one that introduces a tensor, the array
-            fed for it.
-        dtype, operations, names: see `execute`.
-
-    Raises:
-        UsageError: see `execute`.
+    """The result tensors of an operation, from the tensors that it reads, and the array
+    that is fed for one that it introduces: see `execute`.
     """
     operands = operands_of(operation, tensors, dtype)
     results = execute(operation, operands, dtype, operations, names)
@@ -69,19 +57,16 @@ def execute(
     operations: Operations | None = None,
     names: Names | None = None,
 ) -> tuple[Value, ...]:
-    """The results of an operation.
+    """The results of an operation of a flat graph: an array of its shape for each, or a
+    tuple of them, which may share memory with the operands.
 
     Args:
-        operation: an operation of a flat graph.
+        operation: the operation.
         operands: an array of the right shape for each operand; a tuple of arrays for an
             array of tensors; the array fed for an operation that introduces a tensor.
         dtype: the numpy data type of scalar tensors.
         operations: evaluations that take precedence over the standard ones, by name.
         names: what errors call tensors.
-
-    Returns:
-        For each result an array of its shape, or a tuple of them. They may share memory
-        with the operands.
 
     Raises:
         UsageError: the operation has no evaluation, or no result for these values; or
@@ -92,13 +77,17 @@ def execute(
         message = f"'{operation.name}' has no evaluation"
         advice = "give it a body, or register one with @rules.evaluation in Python"
         raise UsageError(f"{message}: {advice}", operation.span)
-    attributes = {**operation.attributes, **_generic_type(operation, dtype)}
+    attributes = {**operation.attributes}
+    definition = operation.definition
+    if definition.generic is not None and not definition.deduces_dtype:
+        assert operation.dtype is not None
+        attributes["dtype"] = numpy_type(operation.dtype, dtype)
     if is_loop(operation):
         attributes["apply"] = partial(_apply, dtype=dtype, operations=operations)
     try:
         with np.errstate(all="ignore"):
-            found = evaluation(*operands, **attributes)
-            values = found if len(operation.results) > 1 else [found]
+            value = evaluation(*operands, **attributes)
+            values = value if len(operation.results) > 1 else [value]
             return tuple(_fitting(operation.results, values, dtype, names or {}))
     except UndefinedError as error:
         message = f"{operation.name}: {error}"
@@ -116,25 +105,16 @@ def find_evaluation(name: str, operations: Operations | None) -> Evaluation | No
 
 def _apply(
     body: Graph,
-    given: Iterable[Array],
+    inputs: Iterable[Array],
     dtype: npt.DTypeLike,
     operations: Operations | None,
 ) -> list[Array]:
     """The outputs of the body of a loop."""
-    found = dict(zip(body.inputs, given, strict=True))
+    tensors = dict(zip(body.inputs, inputs, strict=True))
     for operation in body.operations:
         if operation.name != "external":
-            found.update(step(operation, found, dtype, operations, body.names))
-    return [found[tensor] for tensor in body.outputs]
-
-
-def _generic_type(operation: Operation, dtype: npt.DTypeLike) -> dict[str, Any]:
-    """The explicit generic data type of an operation, if its operands do not bind it."""
-    definition = operation.definition
-    if definition.generic is None or definition.deduces_dtype:
-        return {}
-    assert operation.dtype is not None
-    return {"dtype": numpy_type(operation.dtype, dtype)}
+            tensors.update(step(operation, tensors, dtype, operations, body.names))
+    return [tensors[tensor] for tensor in body.outputs]
 
 
 # ---- Operands ----
@@ -145,29 +125,25 @@ def operands_of(
     tensors: Mapping[Tensor, Array],
     dtype: npt.DTypeLike = np.float64,
 ) -> list[Value]:
-    """A value for each operand of an operation: see `step` and `execute`."""
-    operands: Sequence[Operand] = operation.operands
-    if operation.name in FED:
-        operands = operation.outputs
+    """A value for each operand of an operation, as `execute` takes it."""
+
+    def value(operand: Operand) -> Value:
+        if isinstance(operand, Tensor):
+            return tensors[operand]
+        if isinstance(operand, tuple):
+            return tuple(map(value, operand))
+        return np.array(operand, numpy_type(dtype_of(operand), dtype))
+
+    is_fed = operation.name in FED
     with np.errstate(all="ignore"):
-        return [_value(operand, tensors, dtype) for operand in operands]
-
-
-def _value(
-    operand: Operand, tensors: Mapping[Tensor, Array], dtype: npt.DTypeLike
-) -> Value:
-    if isinstance(operand, Tensor):
-        return tensors[operand]
-    if isinstance(operand, tuple):
-        return tuple(_value(item, tensors, dtype) for item in operand)
-    return np.array(operand, numpy_type(dtype_of(operand), dtype))
+        return [*map(value, operation.outputs if is_fed else operation.operands)]
 
 
 # ---- Results ----
 
 
 class _MisfitError(ValueError):
-    """The results of an evaluation do not fit; the message describes them."""
+    """The message describes the results of an evaluation that do not fit."""
 
 
 def _fitting(
@@ -178,8 +154,8 @@ def _fitting(
         raise _MisfitError(f"{_kind(values)}, and a list of {len(results)} is wanted")
     if len(values) != len(results):
         verb = "is" if len(results) == 1 else "are"
-        found = counted(len(values), "result")
-        raise _MisfitError(f"{found}, and {len(results)} {verb} wanted")
+        count = counted(len(values), "result")
+        raise _MisfitError(f"{count}, and {len(results)} {verb} wanted")
     for result, value in zip(results, values, strict=True):
         if isinstance(result, tuple):
             yield tuple(_fitting(result, value, dtype, names))
@@ -195,25 +171,20 @@ def _kind(value: Any) -> str:
 def _fitting_array(
     tensor: Tensor, name: str, value: Any, dtype: npt.DTypeLike
 ) -> Array:
-    array = _as_array(name, value)
-    if array.shape != tensor.shape:
-        given = f"an array of shape {list(array.shape)} for {name}"
-        raise _MisfitError(f"{given}, whose shape is {list(tensor.shape)}")
-    if array.dtype.kind not in KINDS[tensor.dtype]:
-        given = f"an array of {array.dtype} for {name}"
-        raise _MisfitError(f"{given}, whose type is {tensor.dtype}")
-    return array.astype(numpy_type(tensor.dtype, dtype), copy=False)
-
-
-def _as_array(name: str, value: Any) -> Array:
-    """An array of any data type; numpy makes an object array of anything else."""
     try:
         array = np.asarray(value)
     except ValueError:
         array = np.empty((), object)
+    # numpy makes an object array of what is no array.
     if array.dtype.kind == "O":
         raise _MisfitError(f"{_kind(value)} for {name}, which is no array")
-    return array
+    if array.shape != tensor.shape:
+        what = f"an array of shape {list(array.shape)} for {name}"
+        raise _MisfitError(f"{what}, whose shape is {list(tensor.shape)}")
+    if array.dtype.kind not in KINDS[tensor.dtype]:
+        what = f"an array of {array.dtype} for {name}"
+        raise _MisfitError(f"{what}, whose type is {tensor.dtype}")
+    return array.astype(numpy_type(tensor.dtype, dtype), copy=False)
 
 
 def _arrays(values: Sequence[Value]) -> Iterator[Array]:

@@ -16,63 +16,43 @@ Data = Mapping[str, npt.ArrayLike]
 
 
 def collect_feeds(graph: Graph, inputs: Data, variables: Data) -> dict[Tensor, Array]:
-    """The data of the inputs and the variables of a graph.
-
-    Args:
-        graph: a flat graph.
-        inputs: the data of each input, by its name.
-        variables: the data of each variable, by its label, in upper or lower case.
-            Labels that the graph does not have are ignored.
+    """The data of the inputs of a flat graph, by name, and of its variables, by label, in
+    upper or lower case. Labels that the graph does not have are ignored.
 
     Raises:
         UsageError: data are missing, or for an unknown input, or of another shape or
             type than the tensor; the error lists all problems.
     """
-    problems = _unknown(graph, inputs)
-    labelled = _by_lower_case(variables)
+    names = graph.input_names
+    problems = [
+        Problem(f"the graph has no input '{name}'{suggestion(name, names)}")
+        for name in inputs
+        if name not in names
+    ]
+    labelled: dict[str, npt.ArrayLike] = {}
+    for label, data in variables.items():
+        if label.lower() in labelled:
+            message = f"there are two variables with the label '{label.lower()}'"
+            raise UsageError(message)
+        labelled[label.lower()] = data
     fed: dict[Tensor, Array] = {}
     for operation in graph.operations:
-        if operation.name not in FED:
-            continue
-        (tensor,) = operation.outputs
-        name = graph.names[tensor]
-        try:
-            fed[tensor] = _data(operation, tensor, name, inputs, labelled)
-        except NnefGradError as error:
-            problems += error.problems
+        if operation.name in FED:
+            (tensor,) = operation.outputs
+            try:
+                fed[tensor] = _data(operation, graph.names[tensor], inputs, labelled)
+            except NnefGradError as error:
+                problems += error.problems
     if problems:
         raise UsageError.collect(problems)
     return fed
 
 
-def _unknown(graph: Graph, inputs: Data) -> list[Problem]:
-    known = graph.input_names
-    return [
-        Problem(f"the graph has no input '{name}'{suggestion(name, known)}")
-        for name in inputs
-        if name not in known
-    ]
-
-
-def _by_lower_case(variables: Data) -> dict[str, npt.ArrayLike]:
-    """The data with labels in lower case: labels ignore case."""
-    labelled: dict[str, npt.ArrayLike] = {}
-    for label, data in variables.items():
-        if label.lower() in labelled:
-            raise UsageError(
-                f"there are two variables with the label '{label.lower()}'"
-            )
-        labelled[label.lower()] = data
-    return labelled
-
-
-def _data(
-    operation: Operation, tensor: Tensor, name: str, inputs: Data, labelled: Data
-) -> Array:
+def _data(operation: Operation, name: str, inputs: Data, labelled: Data) -> Array:
     """The data of a tensor as an array, checked against the tensor."""
-    if operation.name == "external":
-        what, source = f"input '{name}'", inputs
-    else:
+    (tensor,) = operation.outputs
+    what, source = f"input '{name}'", inputs
+    if operation.name == "variable":
         label = str(operation.attributes["label"])
         what, name, source = f"variable '{label}'", label.lower(), labelled
     what += f" of type {tensor.dtype} and shape {list(tensor.shape)}"
@@ -83,11 +63,11 @@ def _data(
     except ValueError as error:
         message = f"the data of {what} are not an array: {error}"
         raise UsageError(message, operation.span) from None
-    if array.shape != tensor.shape:
-        message = f"{what} is given data of shape {list(array.shape)}"
-        raise UsageError(message, operation.span)
     is_whole = tensor.dtype != "integer" or np.can_cast(array.dtype, np.int64)
-    if array.dtype.kind not in KINDS[tensor.dtype] or not is_whole:
-        message = f"{what} is given data of type {array.dtype}"
-        raise UsageError(message, operation.span)
-    return array
+    if array.shape != tensor.shape:
+        misfit = f"shape {list(array.shape)}"
+    elif array.dtype.kind not in KINDS[tensor.dtype] or not is_whole:
+        misfit = f"type {array.dtype}"
+    else:
+        return array
+    raise UsageError(f"{what} is given data of {misfit}", operation.span)

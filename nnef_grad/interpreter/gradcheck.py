@@ -12,9 +12,11 @@ is the one of docs/conventions.md. Stopped tensors are constants.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from math import prod
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,14 +30,15 @@ from nnef_grad.graph.passes import prune
 from nnef_grad.graph.symbols import at_numbers, with_numbers
 from nnef_grad.interpreter import results, with_bodies
 from nnef_grad.interpreter.feeds import Data
-from nnef_grad.interpreter.memory import refuse_too_large
-from nnef_grad.interpreter.slopes import Forward, Line, Point, point_of
+from nnef_grad.interpreter.slopes import Forward, Line, point_of
 from nnef_grad.interpreter.spread import Spread, spread_of
+from nnef_grad.ops.liveness import memory_alive
 
 Array = npt.NDArray[Any]
 Verdict = Literal["ok", "zero everywhere here", "too small", "FAILED", "not finite"]
 ZERO: Verdict = "zero everywhere here"
 PASSED = ("ok", ZERO, "too small")
+NOT_FINITE: tuple[float, Verdict] = np.inf, "not finite"
 
 # The tolerated error of a correct gradient, besides rounding. A rule that is off by a
 # tenth of a percent is found even where other rules dilute its error.
@@ -53,6 +56,9 @@ STEPS = (3e-5, 1e-5, 1e-4, 3e-6, 3e-4, 1e-6, 1e-3, 3e-7)
 STRAIGHT = 1e-8
 # The relative difference between the errors of two steps that are taken for equal.
 SAME = 1e-2
+# The bytes of an element, in double precision.
+ITEM = 8
+GIB = 2**30
 # The part of a slope that may be rounding before it counts as too small.
 MEASURABLE = 1e-5
 
@@ -132,10 +138,10 @@ class Table:
         """The first line."""
         return self._line("gradient", "shape", "error", "verdict")
 
-    def row(self, found: CheckedGradient) -> str:
+    def row(self, checked: CheckedGradient) -> str:
         """The line of a gradient."""
-        error = f"{found.error:.1e}"
-        return self._line(found.gradient, str(list(found.shape)), error, found.verdict)
+        shape, error = str(list(checked.shape)), f"{checked.error:.1e}"
+        return self._line(checked.gradient, shape, error, checked.verdict)
 
     def _line(self, name: str, shape: str, error: str, verdict: str) -> str:
         start = f"{name:{self._name}}  {shape:{self._shape}}"
@@ -178,39 +184,14 @@ def check(
             an operation cannot be evaluated, the outputs are not finite, or memory does
             not suffice.
     """
-    return _comparison(graph, backward, inputs, variables, seed, rules, memory).run(
-        report
-    )
+    settings = inputs, variables, seed, rules, memory
+    return _Comparison(graph, backward, *settings).run(report)
 
 
 def spreads(graph: Graph, backward: Backward, **point: Any) -> dict[str, Spread]:
     """The spread of each gradient, by its name, at the point of `check`."""
-    gradients = _comparison(graph, backward, **point).gradients()
+    gradients = _Comparison(graph, backward, **point).gradients()
     return {name: spread_of(gradient) for name, gradient in gradients}
-
-
-def _comparison(
-    graph: Graph,
-    backward: Backward,
-    inputs: Data | None = None,
-    variables: Data | None = None,
-    seed: int = 0,
-    rules: Rules | None = None,
-    memory: int | None = None,
-) -> _Comparison:
-    """The gradients at a point, if they can be computed there; see `check`."""
-    inputs, rules = inputs or {}, rules or Rules()
-    if backward.kind not in ("gradient", "jacobian"):
-        message = "only gradients and Jacobians are compared with central differences"
-        raise UsageError(message)
-    rules.refuse_unknown(graph.custom_operations)
-    numbers = at_numbers(graph, {n: np.shape(x) for n, x in inputs.items()})
-    graph = with_numbers(graph, numbers)
-    backward = replace(backward, graph=with_numbers(backward.graph, numbers))
-    forward = _without_dead(with_bodies(graph, rules), backward)
-    refuse_too_large(forward, backward.graph, memory)
-    point = point_of(forward, inputs, variables or {}, seed, rules)
-    return _Comparison(backward, point, seed, rules)
 
 
 def _without_dead(graph: Graph, backward: Backward) -> Graph:
@@ -223,39 +204,86 @@ def _without_dead(graph: Graph, backward: Backward) -> Graph:
     return replace(prune(replace(graph, outputs=kept)), outputs=graph.outputs)
 
 
+def _refuse_too_large(forward: Graph, backward: Graph, limit: int | None) -> None:
+    """Refuses a check that would take more bytes of memory than the limit, or than this
+    machine has, by an estimate from shapes: every tensor of the forward graph is kept.
+    """
+    if limit is None:
+        try:
+            limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (AttributeError, OSError, ValueError):
+            return
+
+    def elements(tensor: Tensor) -> int:
+        return prod(tensor.shape)
+
+    peak = max(memory_alive(backward, elements), default=0)
+    needed = ITEM * (sum(map(elements, forward.tensors.values())) + peak)
+    if needed > limit:
+        what = f"the check takes about {needed / GIB:,.1f} GiB of memory"
+        message = f"{what}, more than {limit / GIB:,.1f} GiB"
+        raise UsageError(message, remedy="smaller")
+
+
 # ---- The comparison ----
 
 
 class _Comparison:
-    """The gradients of a backward graph, against the slopes of the forward graph."""
+    """The gradients of a backward graph, against the slopes of the forward graph, at a
+    point; see `check`.
+    """
 
     def __init__(
-        self, backward: Backward, point: Point, seed: int, rules: Rules
+        self,
+        graph: Graph,
+        backward: Backward,
+        inputs: Data | None = None,
+        variables: Data | None = None,
+        seed: int = 0,
+        rules: Rules | None = None,
+        memory: int | None = None,
     ) -> None:
-        self.backward = backward
-        self.point = point
-        self.seed = seed
-        self.rules = rules
-        self.tensors = point.graph.tensors
+        if backward.kind not in ("gradient", "jacobian"):
+            message = (
+                "only gradients and Jacobians are compared with central differences"
+            )
+            raise UsageError(message)
+        self.rules, self.seed = rules or Rules(), seed
+        self.rules.refuse_unknown(graph.custom_operations)
+        shapes = {name: np.shape(data) for name, data in (inputs or {}).items()}
+        numbers = at_numbers(graph, shapes)
+        self.backward = replace(backward, graph=with_numbers(backward.graph, numbers))
+        forward = with_bodies(with_numbers(graph, numbers), self.rules)
+        forward = _without_dead(forward, self.backward)
+        _refuse_too_large(forward, self.backward.graph, memory)
+        self.point = point_of(forward, inputs or {}, variables or {}, seed, self.rules)
+        self.tensors = forward.tensors
         self.weights = self._weights()
         stopped = [self.tensors[name] for name in backward.stopped]
-        self.forward = Forward(point, self.weights, stopped, rules.evaluations)
+        self.forward = Forward(
+            self.point, self.weights, stopped, self.rules.evaluations
+        )
 
     def run(self, report: Report | None) -> Checked:
         """Compares each gradient as soon as it is computed."""
         tensors = {name: t for t, name in self.backward.gradients.items()}
-        found: dict[str, CheckedGradient] = {}
+        checked: dict[str, CheckedGradient] = {}
         for name, gradient in self.gradients():
-            spread = spread_of(gradient)
-            expected = self._expect(tensors[name], self._sum_jacobian(gradient))
+            shape, spread = gradient.shape, spread_of(gradient)
+            if self.backward.kind == "jacobian":
+                # The gradient of the weighted sum.
+                (weight,) = self.weights.values()
+                gradient = np.asarray(np.tensordot(weight, gradient, weight.ndim))
+            expected = self._expect(tensors[name], gradient)
             # It may be as large as all the others together.
             del gradient
-            measured = self._measure(expected) if expected is not None else None
-            found[name] = self._judge(tensors[name], name, measured, spread)
+            error, verdict = self._measure(expected) if expected else NOT_FINITE
+            checked[name] = CheckedGradient(
+                tensors[name], name, shape, error, verdict, spread
+            )
             if report is not None:
-                report(found[name], len(found), len(tensors))
-        compared = (found[name] for name in tensors)
-        return Checked(tuple(compared), self.seed)
+                report(checked[name], len(checked), len(tensors))
+        return Checked(tuple([checked[name] for name in tensors]), self.seed)
 
     def _weights(self) -> dict[Tensor, Array]:
         """The weights of the elements of each output in the sum: random numbers, or
@@ -277,13 +305,6 @@ class _Comparison:
         computed = results(self.backward.graph, fed, values.variables, rules=self.rules)
         return (pair for pair in computed if pair[0] in wanted)
 
-    def _sum_jacobian(self, result: Array) -> Array:
-        """The gradient of the weighted sum, where the result is a Jacobian."""
-        if self.backward.kind != "jacobian":
-            return result
-        (weight,) = self.weights.values()
-        return np.asarray(np.tensordot(weight, result, weight.ndim))
-
     def _expect(self, name: str, gradient: Array) -> _Expected | None:
         """The slope that the gradient predicts, along a direction where it is large
         enough; None if the gradient is not finite.
@@ -303,17 +324,24 @@ class _Comparison:
                 break
         return _Expected(line, slope, size)
 
-    def _measure(self, expected: _Expected) -> _Measured:
-        """The slope measured by differences: the first that agrees, or the best."""
-        found: list[_Measured] = []
-        for measured in self._measurements(expected):
-            settled = [m for m in found if m.refutes_with(measured)]
-            found.append(measured)
-            if settled or (
-                measured.error <= TOLERANCE and measured.verdict in PASSED[:2]
-            ):
+    def _measure(self, expected: _Expected) -> tuple[float, Verdict]:
+        """The error of the slope measured by differences, and the verdict: of the first
+        that agrees, or of the best.
+
+        Where two steps show the same error the gradient is wrong, as neither curvature
+        nor a kink nor rounding does that: then no more are tried.
+        """
+        measured: list[_Measured] = []
+        for last in self._measurements(expected):
+            is_refuted = last.verdict == "FAILED" and any(
+                m.verdict == "FAILED" and abs(m.error - last.error) <= SAME * m.error
+                for m in measured
+            )
+            measured.append(last)
+            if is_refuted or (last.error <= TOLERANCE and last.verdict in PASSED[:2]):
                 break
-        return min(found, key=lambda measured: measured.bound)
+        best = min(measured, key=lambda measured: measured.error + measured.rounding)
+        return best.error, best.verdict
 
     def _measurements(self, expected: _Expected) -> Iterator[_Measured]:
         """Central differences; where the function is straight a one-sided difference is
@@ -328,29 +356,15 @@ class _Comparison:
             below = self.forward.difference(line, -step_)
             yield expected.measure((above - below) / (2 * step_), rounding / step_)
 
-    def _judge(
-        self, tensor: str, name: str, measured: _Measured | None, spread: Spread
-    ) -> CheckedGradient:
-        shape = self.backward.graph.tensors[name].shape
-        if measured is None:
-            return CheckedGradient(tensor, name, shape, np.inf, "not finite", spread)
-        error, verdict = measured.error, measured.verdict
-        return CheckedGradient(tensor, name, shape, error, verdict, spread)
-
 
 def _size(value: Array) -> float:
     """The size of the elements of a tensor; 1 if there is none."""
     return float(np.linalg.norm(value)) / value.size**0.5 if np.any(value) else 1.0
 
 
-@dataclass(frozen=True)
-class _Expected:
-    """The slope that a gradient predicts.
-
-    Attributes:
-        line: the line that the tensor moves along.
-        slope: the slope along it.
-        size: the mean size of the slopes along all lines.
+class _Expected(NamedTuple):
+    """The slope that a gradient predicts along a line that the tensor moves along, and the
+    mean size of the slopes along all lines.
     """
 
     line: Line
@@ -358,45 +372,29 @@ class _Expected:
     size: float
 
     def measure(self, slope: float, rounding: float) -> _Measured:
-        """The measurement by another slope: its distance from the expected one."""
+        """The measurement by another slope: its distance from the expected one.
+
+        From one step to the next the error by curvature becomes 10 times as large, and
+        that by rounding a third: where their sum is least, curvature adds at most 2.4
+        times as much as rounding.
+        """
         if not np.isfinite(slope):
-            return _Measured(np.inf, 0.0)
+            return _Measured(np.inf, 0.0, "FAILED")
         scale = max(self.size, abs(slope))
         if scale == 0.0:
-            return _Measured(0.0, 0.0, is_zero=True)
-        return _Measured(abs(slope - self.slope) / scale, rounding / scale)
+            return _Measured(0.0, 0.0, ZERO)
+        error, rounding = abs(slope - self.slope) / scale, rounding / scale
+        if error > TOLERANCE + 4.0 * rounding:
+            return _Measured(error, rounding, "FAILED")
+        is_measurable = rounding < MEASURABLE
+        return _Measured(error, rounding, "ok" if is_measurable else "too small")
 
 
-@dataclass(frozen=True)
-class _Measured:
+class _Measured(NamedTuple):
     """The distance of a slope from the expected one, and the possible rounding error,
     both relative to its size.
     """
 
     error: float
     rounding: float
-    is_zero: bool = False
-
-    @property
-    def bound(self) -> float:
-        """The largest possible distance of the right slope from the expected one."""
-        return self.error + self.rounding
-
-    def refutes_with(self, other: _Measured) -> bool:
-        """Whether two steps show the same error. Neither curvature nor a kink nor
-        rounding does that: then the gradient is wrong, and no more steps are tried.
-        """
-        is_wrong = self.verdict == other.verdict == "FAILED"
-        return is_wrong and abs(self.error - other.error) <= SAME * self.error
-
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict. From one step to the next the error by curvature becomes 10
-        times as large, and that by rounding a third: where their sum is least,
-        curvature adds at most 2.4 times as much as rounding.
-        """
-        if self.is_zero:
-            return ZERO
-        if self.error > TOLERANCE + 4.0 * self.rounding:
-            return "FAILED"
-        return "ok" if self.rounding < MEASURABLE else "too small"
+    verdict: Verdict

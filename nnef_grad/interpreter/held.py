@@ -20,6 +20,7 @@ the rules are checked by it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,13 +42,9 @@ ROUNDING = 1e-9
 def hold(
     operation: Operation, tensors: Mapping[Tensor, Array], own: Operations
 ) -> Operations:
-    """The evaluation of an operation with its decisions held, by its name; the user's own
-    as it is; empty for one that makes no decision.
-
-    Args:
-        operation: an operation of a flat graph.
-        tensors: its operands and results at the point.
-        own: the evaluations of the user.
+    """The evaluation of an operation with its decisions held, by its name, from its operands
+    and results at the point; the user's own as it is; empty for one that makes no
+    decision.
     """
     if operation.name in own:
         return own
@@ -61,17 +58,17 @@ def hold(
             else HELD[operation.name](*operands, **operation.attributes)
         )
     held = {operation.name: lambda *moved, **_: function(*moved)}
-    for tensor, found in step(operation, tensors, operations=held).items():
+    for tensor, result in step(operation, tensors, operations=held).items():
         message = f"'{operation.name}' is another function with its decisions held"
-        assert _is_same(found, tensors[tensor], operands), message
+        assert _is_same(result, tensors[tensor], operands), message
     return held
 
 
-def _is_same(found: Array, result: Array, operands: Sequence[Any]) -> bool:
+def _is_same(held: Array, result: Array, operands: Sequence[Any]) -> bool:
     """Whether results agree, up to the rounding of their operands."""
     size = max(map(_largest, [result, *operands]))
     with np.errstate(all="ignore"):
-        errors = np.abs(found - result)[np.isfinite(result)]
+        errors = np.abs(held - result)[np.isfinite(result)]
     return bool(np.all(errors <= ROUNDING * size))
 
 
@@ -89,55 +86,49 @@ def can_move(operation: Operation, result: Tensor) -> bool:
 
 # ---- Loops ----
 
+_Step = Callable[[Sequence[Array]], "list[Array]"]
+
 
 def _hold_loop(operands: Sequence[Any], loop: Loop, own: Operations) -> Evaluation:
     """A loop with the decisions that each of its steps makes."""
-    steps: list[_HeldStep] = []
+    steps: list[_Step] = []
 
-    def decide(body: Graph, given: Sequence[Array]) -> list[Array]:
-        steps.append(_HeldStep(body, given, own))
-        return steps[-1].outputs
+    def decide(body: Graph, inputs: Sequence[Array]) -> list[Array]:
+        outputs, held = _held_step(body, inputs, own)
+        steps.append(held)
+        return outputs
 
     scan(*operands, loop=loop, apply=decide)
 
     def held(*moved: Array) -> Any:
         following = iter(steps)
-        return scan(*moved, loop=loop, apply=lambda _, given: next(following)(given))
+        return scan(*moved, loop=loop, apply=lambda _, inputs: next(following)(inputs))
 
     return held
 
 
-class _HeldStep:
-    """A step of a loop with its decisions held."""
+def _held_step(
+    body: Graph, inputs: Sequence[Array], own: Operations
+) -> tuple[list[Array], _Step]:
+    """The outputs of a step of a loop, and the step with its decisions held."""
+    base = dict(zip(body.inputs, inputs, strict=True))
+    operations: list[tuple[Operation, Operations]] = []
+    for operation in body.operations:
+        if operation.name != "external":
+            base.update(step(operation, base, operations=own))
+            operations.append((operation, hold(operation, base, own)))
 
-    def __init__(self, body: Graph, given: Sequence[Array], own: Operations) -> None:
-        self._body = body
-        self._base = dict(zip(body.inputs, given, strict=True))
-        self._held: dict[Operation, Operations] = {}
-        for operation in body.operations:
-            if operation.name != "external":
-                self._base.update(step(operation, self._base, operations=own))
-                self._held[operation] = hold(operation, self._base, own)
+    def held(moved: Sequence[Array]) -> list[Array]:
+        tensors = {**base, **dict(zip(body.inputs, moved, strict=True))}
+        for operation, evaluations in operations:
+            results = step(operation, tensors, operations=evaluations)
+            tensors.update((t, x) for t, x in results.items() if can_move(operation, t))
+        return [tensors[tensor] for tensor in body.outputs]
 
-    @property
-    def outputs(self) -> list[Array]:
-        return [self._base[tensor] for tensor in self._body.outputs]
-
-    def __call__(self, given: Sequence[Array]) -> list[Array]:
-        tensors = {**self._base, **dict(zip(self._body.inputs, given, strict=True))}
-        for operation, held in self._held.items():
-            for tensor, found in step(operation, tensors, operations=held).items():
-                if can_move(operation, tensor):
-                    tensors[tensor] = found
-        return [tensors[tensor] for tensor in self._body.outputs]
+    return [base[tensor] for tensor in body.outputs], held
 
 
 # ---- Bounds and extrema ----
-
-
-def _abs(x: Array) -> Evaluation:
-    sign = np.sign(x)
-    return lambda x: sign * x
 
 
 def _clamp(x: Array, a: Array, b: Array) -> Evaluation:
@@ -211,7 +202,7 @@ def _logarithmic(x: Array, max: Array, bits: int) -> Evaluation:
 
 HELD.update(
     stop_gradient=lambda held: lambda x: held,
-    abs=_abs,
+    abs=lambda x: partial(np.multiply, np.sign(x)),
     clamp=_clamp,
     max_reduce=_shared(max_reduce),
     min_reduce=_shared(min_reduce),

@@ -22,13 +22,13 @@ def scan(*operands: Array, loop: Loop, apply: Apply) -> Any:
     whole = len(operands) - len(loop.scanned)
     full, states = operands[: len(loop.full)], list(operands[len(loop.full) : whole])
     ways = list(zip(operands[whole:], loop.scanned, strict=True))
-    made: list[list[Array]] = []
+    outputs: list[list[Array]] = []
     for step in range(ways[0][0].shape[ways[0][1].axis]):
         parts = [_part(x, way, step) for x, way in ways]
-        made.append(apply(loop.body, [*full, *states, *parts]))
-        states = made[-1][: loop.states]
+        outputs.append(apply(loop.body, [*full, *states, *parts]))
+        states = outputs[-1][: loop.states]
     gathered = [
-        np.concatenate([o[i] for o in made][:: way.direction], way.axis)
+        np.concatenate([o[i] for o in outputs][:: way.direction], way.axis)
         for i, way in loop.collected
     ]
     results = [*states, *gathered]

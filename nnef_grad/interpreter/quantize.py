@@ -27,8 +27,8 @@ def min_max_linear_quantize(
 
 def _steps(bits: int, signed: bool, symmetric: bool) -> tuple[float, float]:
     """How many there are from min to max, and what is added to codes."""
-    steps = _power_of_two(bits) - 1.0 - (signed and symmetric)
-    return steps, _power_of_two(bits - 1) - symmetric if signed else 0.0
+    steps = np.ldexp(1.0, bits) - 1.0 - (signed and symmetric)
+    return steps, np.ldexp(1.0, bits - 1) - symmetric if signed else 0.0
 
 
 @evaluation("zero_point_linear_quantize")
@@ -37,7 +37,7 @@ def zero_point_linear_quantize(
 ) -> Array:
     """Steps of the scale, one for each number of the given bits."""
     x, zero, scale = aligned(x, zero_point, scale)
-    highest = _power_of_two(bits - 1 if signed else bits) - 1.0
+    highest = np.ldexp(1.0, bits - 1 if signed else bits) - 1.0
     lowest = -highest - (not symmetric) if signed else 0.0
     shifted = rounded(x / scale) + zero
     stored = clamp(shifted, np.asarray(lowest), np.asarray(highest))
@@ -49,31 +49,21 @@ def logarithmic_quantize(x: Array, max: Array, bits: int) -> Array:
     """Powers of two, and zero; the sign is stored separately."""
     x, bound = aligned(x, max)
     highest = np.ceil(np.log2(bound))
-    lowest = highest - (_power_of_two(bits) - 1.0)
+    lowest = highest - (np.ldexp(1.0, bits) - 1.0)
     stored = rounded(clamp(np.log2(np.abs(x)), lowest, highest))
     return np.sign(x) * np.exp2(stored)
 
 
 def numbers(codes: Array, quantization: Quantization) -> Array:
     """The numbers that stored codes mean by a linear quantization, in single precision."""
-    given: dict[str, Any] = dict(quantization.attributes)
-    found: Array
-    if quantization.operation.name == "zero_point_linear_quantize":
-        x, zero, scale = aligned(
-            codes, *map(_constant, (given["zero_point"], given["scale"]))
-        )
-        found = (x - zero) * scale
-    else:
-        x, low, high = aligned(codes, *map(_constant, (given["min"], given["max"])))
-        flags = given.get("signed", False), given.get("symmetric", False)
-        steps, shift = _steps(given["bits"], *flags)
-        found = (x + shift) / steps * (high - low) + low
-    return found.astype(np.float32)
-
-
-def _constant(value: Any) -> Array:
-    return np.asarray(value, np.float64)
-
-
-def _power_of_two(exponent: int) -> float:
-    return float(np.ldexp(1.0, exponent))
+    settings: dict[str, Any] = dict(quantization.attributes)
+    is_scaled = quantization.operation.name == "zero_point_linear_quantize"
+    names = ("zero_point", "scale") if is_scaled else ("min", "max")
+    bounds = (np.asarray(settings[name], np.float64) for name in names)
+    x, low, high = aligned(codes, *bounds)
+    if is_scaled:
+        return ((x - low) * high).astype(np.float32)
+    flags = settings.get("signed", False), settings.get("symmetric", False)
+    steps, shift = _steps(settings["bits"], *flags)
+    numbers: Array = (x + shift) / steps * (high - low) + low
+    return numbers.astype(np.float32)

@@ -6,7 +6,7 @@ them, and values neither vanish nor explode through many layers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Any
@@ -55,18 +55,15 @@ def random_values(graph: Graph, seed: int, otherwise: Draw | None = None) -> Val
 
 def _value(
     generator: Generator, tensor: Tensor, use: Use | None, otherwise: Draw
-) -> Array:
+) -> Any:
     if tensor.dtype == "logical":
         # Half of them: where all are alike, a branch might not be looked at.
-        places = generator.permutation(prod(tensor.shape))
-        mask: Array = places.reshape(tensor.shape) % 2 == 0
-        return mask
+        return generator.permutation(prod(tensor.shape)).reshape(tensor.shape) % 2 == 0
     draw, operation = use or (otherwise, None)
     if tensor.dtype == "integer":
         most = draw(generator, tensor, operation) if use else 2
         return generator.integers(0, most, tensor.shape)
-    value: Array = draw(generator, tensor, operation)
-    return value
+    return draw(generator, tensor, operation)
 
 
 # ---- Distributions ----
@@ -113,22 +110,6 @@ def _regions(generator: Generator, tensor: Tensor, operation: Operation) -> Arra
     return regions
 
 
-def _positions(generator: Generator, tensor: Tensor, operation: Operation) -> int:
-    axis = operation.attributes["axis"]
-    extent: int = operation.inputs[0].shape[axis]
-    return extent
-
-
-def _elements(generator: Generator, tensor: Tensor, operation: Operation) -> int:
-    """An index within a window."""
-    return prod(operation.attributes["size"])
-
-
-def _items(generator: Generator, tensor: Tensor, operation: Operation) -> int:
-    """An item of the batch."""
-    return operation.inputs[0].shape[0]
-
-
 # Operands, as operation.operand, and what draws them.
 _TABLE: dict[str, Draw] = {
     "conv.filter deconv.filter linear.filter": _filter,
@@ -144,15 +125,23 @@ _TABLE: dict[str, Draw] = {
     "asin.x acos.x atanh.x tan.x": between(-0.9, 0.9),
     "acosh.x": between(1.1, 2.0),
     " ".join(f"{name}.rois" for name in REGIONS): _regions,
-    " ".join(f"{name}.batch_index" for name in REGIONS): _items,
-    "gather.indices": _positions,
-    "sample.index desample.index": _elements,
+    " ".join(f"{name}.batch_index" for name in REGIONS): (
+        lambda generator, tensor, operation: operation.inputs[0].shape[0]
+    ),
+    "gather.indices": (
+        lambda generator, tensor, operation: operation.inputs[0].shape[
+            operation.attributes["axis"]
+        ]
+    ),
+    # An index within a window.
+    "sample.index desample.index": (
+        lambda generator, tensor, operation: prod(operation.attributes["size"])
+    ),
 }
 _DRAWN = {operand: draw for row, draw in _TABLE.items() for operand in row.split()}
 
 
 # ---- Uses of tensors ----
-
 
 # A use that determines the numbers of a tensor.
 Use = tuple["Draw", Operation]
@@ -169,19 +158,14 @@ def _uses(graph: Graph) -> dict[Tensor, Use]:
     """
     uses: dict[Tensor, Use] = {}
     for operation in reversed(graph.operations):
-        for operand, draw in _decided(operation):
-            uses[operand] = draw, operation
+        parameters = operation.definition.operands
+        for parameter, operand in zip(parameters, operation.operands, strict=True):
+            draw = _DRAWN.get(f"{operation.name}.{parameter.name}")
+            if draw is not None and isinstance(operand, Tensor):
+                uses[operand] = draw, operation
         inputs = operation.inputs
         if operation.name in _MOVES or (operation.name in _SHIFTS and len(inputs) == 1):
             after = [uses[t] for t in operation.outputs if t in uses]
             for operand in inputs if after else ():
                 uses.setdefault(operand, after[0])
     return uses
-
-
-def _decided(operation: Operation) -> Iterator[tuple[Tensor, Draw]]:
-    parameters = operation.definition.operands
-    for parameter, operand in zip(parameters, operation.operands, strict=True):
-        draw = _DRAWN.get(f"{operation.name}.{parameter.name}")
-        if draw is not None and isinstance(operand, Tensor):
-            yield operand, draw

@@ -8,26 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.interpreter.registry import Array, enter_all, evaluation, require
+from nnef_grad.interpreter.registry import Array, enter, require
 
 Axes = tuple[int, ...]
 
 
-@evaluation("sum_reduce")
 def sum_reduce(input: Array, axes: Axes, normalize: bool = False) -> Array:
     """The sum, or the mean."""
     total: Array = input.sum(axis=axes, keepdims=True)
     return total / _volume(input, axes) if normalize else total
 
 
-@evaluation("mean_reduce")
 def mean_reduce(input: Array, axes: Axes) -> Array:
     """The sum, divided by the number of its terms."""
     return sum_reduce(input, axes, normalize=True)
 
 
-@evaluation("moments")
-def moments(input: Array, axes: Axes) -> list[Array]:
+def _moments(input: Array, axes: Axes) -> list[Array]:
     """Mean and population variance."""
     mean = mean_reduce(input, axes)
     return [mean, mean_reduce(np.square(input - mean), axes)]
@@ -40,18 +37,6 @@ def _reduction(function: Callable[..., Any], **start: float) -> Callable[..., Ar
 
 max_reduce = _reduction(np.max, initial=-np.inf)
 min_reduce = _reduction(np.min, initial=np.inf)
-
-enter_all(
-    {
-        "max_reduce": max_reduce,
-        "min_reduce": min_reduce,
-        "all_reduce": _reduction(np.all),
-        "any_reduce": _reduction(np.any),
-    }
-)
-
-
-# ---- Positions of extrema ----
 
 
 def _position(find: Callable[..., Array]) -> Callable[[Array, Axes], Array]:
@@ -68,11 +53,21 @@ def _position(find: Callable[..., Array]) -> Callable[[Array, Axes], Array]:
     return reduce
 
 
-enter_all(
-    {"argmax_reduce": _position(np.argmax), "argmin_reduce": _position(np.argmin)}
-)
-
-
 def _volume(input: Array, axes: Axes) -> int:
     """The number of elements reduced to one."""
     return prod(input.shape[axis] for axis in axes)
+
+
+enter(
+    {
+        "sum_reduce": sum_reduce,
+        "mean_reduce": mean_reduce,
+        "moments": _moments,
+        "max_reduce": max_reduce,
+        "min_reduce": min_reduce,
+        "all_reduce": _reduction(np.all),
+        "any_reduce": _reduction(np.any),
+        "argmax_reduce": _position(np.argmax),
+        "argmin_reduce": _position(np.argmin),
+    }
+)

@@ -45,22 +45,20 @@ def require(condition: object, message: str) -> None:
         raise UndefinedError(message)
 
 
-def evaluation(*names: str) -> Callable[[Function], Function]:
-    """Registers the evaluation of the named operations."""
+def enter(table: Mapping[str, Evaluation]) -> None:
+    """Registers a table of evaluations, by the name of the operation."""
+    assert EVALUATIONS.keys().isdisjoint(table), "an operation is registered twice"
+    EVALUATIONS.update(table)
 
-    def enter(function: Function) -> Function:
-        for name in names:
-            assert name not in EVALUATIONS, f"{name} is registered twice"
-            EVALUATIONS[name] = function
+
+def evaluation(name: str) -> Callable[[Function], Function]:
+    """Registers the evaluation of an operation."""
+
+    def register(function: Function) -> Function:
+        enter({name: function})
         return function
 
-    return enter
-
-
-def enter_all(table: Mapping[str, Evaluation]) -> None:
-    """Registers a table of evaluations, by the name of the operation."""
-    for name, function in table.items():
-        evaluation(name)(function)
+    return register
 
 
 def choice(name: str, decide: Evaluation) -> Callable[[Evaluation], Evaluation]:
@@ -68,7 +66,7 @@ def choice(name: str, decide: Evaluation) -> Callable[[Evaluation], Evaluation]:
     function takes its result as well, before the operands, and decides nothing itself.
     """
 
-    def enter(function: Evaluation) -> Evaluation:
+    def register(function: Evaluation) -> Evaluation:
         def hold(*operands: Any, **attributes: Any) -> Evaluation:
             decision = decide(*operands, **attributes)
             return lambda *moved: function(decision, *moved, **attributes)
@@ -79,4 +77,4 @@ def choice(name: str, decide: Evaluation) -> Callable[[Evaluation], Evaluation]:
         HELD[name] = hold
         return evaluation(name)(evaluate)
 
-    return enter
+    return register

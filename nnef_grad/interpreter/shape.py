@@ -1,34 +1,113 @@
-"""The same elements in another shape, or in another order of the axes."""
+"""Operations that introduce tensors, move elements, or convert them to other types."""
 
 from __future__ import annotations
 
+from itertools import accumulate
+from math import prod
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from nnef_grad.interpreter.registry import Array, evaluation
+from nnef_grad.graph.ir import Shape
+from nnef_grad.interpreter.registry import Array, UndefinedError, enter, require
+from nnef_grad.interpreter.sliding import extended
+from nnef_grad.ops.parts import slice_positions
 from nnef_grad.ops.shape import reshape_shape
+from nnef_grad.ops.windows import Padding
 
 
-@evaluation("reshape")
-def reshape(input: Array, **attributes: Any) -> Array:
-    """The elements in row-major order, in another shape."""
-    return input.reshape(reshape_shape(input.shape, **attributes))
+def _fed(data: Array, **declared: Any) -> Array:
+    """The array fed for the tensor, passed as an operand: the operation has none."""
+    return data
 
 
-@evaluation("squeeze")
-def squeeze(input: Array, axes: tuple[int, ...]) -> Array:
-    """The tensor without some axes of extent 1."""
-    return np.squeeze(input, axes)
+def _constant(shape: Shape, value: tuple[Any, ...], dtype: npt.DTypeLike) -> Array:
+    """One value fills the shape; otherwise there is one for each element."""
+    return np.broadcast_to(np.array(value, dtype), prod(shape)).reshape(shape)
 
 
-@evaluation("unsqueeze")
-def unsqueeze(input: Array, axes: tuple[int, ...]) -> Array:
-    """The tensor with new axes, which count in the output, as in numpy."""
-    return np.expand_dims(input, axes)
+def _split(value: Array, axis: int, ratios: tuple[int, ...]) -> list[Array]:
+    """Sections in the given ratios."""
+    unit = value.shape[axis] // sum(ratios)
+    *inner, _ = accumulate(unit * ratio for ratio in ratios)
+    return np.split(value, inner, axis)
 
 
-@evaluation("transpose")
-def transpose(input: Array, axes: tuple[int, ...]) -> Array:
-    """The tensor with permuted axes; axes beyond the list stay."""
-    return input.transpose(*axes, *range(len(axes), input.ndim))
+def _slice(input: Array, **attributes: Any) -> Array:
+    output = input
+    for axis, taken in slice_positions(input.shape, **attributes).items():
+        output = output.take(np.arange(taken.start, taken.stop, taken.step), axis)
+    return output
+
+
+def _pad(input: Array, padding: Padding, border: str, value: float) -> Array:
+    """The tensor extended by its border along each axis; negative padding crops. The
+    value is also used for the border 'ignore', which has no effect here.
+    """
+    columns = zip(padding, input.shape, strict=True)
+    ranges = [(-before, extent + after) for (before, after), extent in columns]
+    return extended(input, ranges, border, value)
+
+
+def gather(input: Array, indices: Array, axis: int) -> Array:
+    """The elements at the indices, whose shape takes the place of the axis."""
+    extent = input.shape[axis]
+    require(
+        np.all((indices >= 0) & (indices < extent)),
+        f"the items of 'indices' must be in 0..{extent - 1}, the positions on axis {axis}",
+    )
+    return input.take(indices, axis)
+
+
+# ---- Data types ----
+
+
+def cast(input: Array, dtype: npt.DTypeLike) -> Array:
+    """Each element, converted as by the built-in function of the data type's name."""
+    kind, is_text = np.dtype(dtype).kind, input.dtype.kind == "U"
+    if kind == "b":
+        return np.asarray(input != ("" if is_text else 0))
+    if kind == "U":
+        return input if is_text else _text(input)
+    if kind == "i" and input.dtype.kind == "f":
+        floor = np.floor(input)
+        fits = np.abs(floor) < 2.0**63
+        require(fits.all(), "only finite numbers of 63 bits can be cast to integers")
+        return floor.astype(np.int64)
+    try:
+        return input.astype(np.float64 if kind == "f" else np.int64)
+    except ValueError as error:
+        message = f"a string is not a number: {error}"
+        raise UndefinedError(message) from None
+
+
+def _text(x: Array) -> Array:
+    """Each element as a literal."""
+    spelled = np.array([str(value) for value in x.ravel().tolist()], np.str_)
+    lower = np.char.lower(spelled) if x.dtype.kind == "b" else spelled
+    return lower.reshape(x.shape)
+
+
+enter(
+    {
+        "external": _fed,
+        "variable": _fed,
+        "constant": _constant,
+        # The new value of the variable, from the next run on.
+        "update": lambda variable, value: value,
+        "cast": cast,
+        "reshape": lambda x, **to: x.reshape(reshape_shape(x.shape, **to)),
+        "squeeze": lambda x, axes: np.squeeze(x, axes),
+        "unsqueeze": lambda x, axes: np.expand_dims(x, axes),
+        "transpose": lambda x, axes: x.transpose(*axes, *range(len(axes), x.ndim)),
+        "concat": np.concatenate,
+        "stack": np.stack,
+        "split": _split,
+        "unstack": lambda x, axis: list(np.moveaxis(x, axis, 0)),
+        "slice": _slice,
+        "pad": _pad,
+        "tile": lambda x, repeats: np.tile(x, repeats),
+        "gather": gather,
+    }
+)

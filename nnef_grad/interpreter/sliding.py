@@ -1,4 +1,5 @@
-"""Sliding windows over arrays: the content of each, and sums where they overlap.
+"""Sliding windows over arrays: the content of each, and sums where they overlap; and
+borders, which extend a tensor indefinitely.
 
 Windows slide along the last axes of an array; the axes before them are independent. The
 arithmetic of positions is in `nnef_grad.ops.windows`: in its terms the larger side is
@@ -7,55 +8,81 @@ up, and the side with an element for each window is down.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from nnef_grad.interpreter.borders import UNIFORM, extended
 from nnef_grad.interpreter.registry import Array
 from nnef_grad.ops.windows import Windows, reverse_outside
 
+# Borders of one value everywhere; for 'ignore' each operation chooses a neutral value.
+UNIFORM = ("constant", "ignore")
+# The names of the others in numpy. Shapes are checked, so that there is one reflection.
+_MODES: dict[str, Literal["edge", "reflect", "symmetric"]] = {
+    "replicate": "edge",
+    "reflect": "reflect",
+    "reflect-even": "symmetric",
+}
 
-def contents(x: Array, windows: Windows, border: str, outside: float = 0.0) -> Array:
-    """The contents of the windows: [..., X...] gives a view of [..., x..., f...].
+
+def extended(
+    x: Array, ranges: Sequence[tuple[int, int]], border: str, outside: float = 0.0
+) -> Array:
+    """The elements from begin to end along the last axes of a tensor that is extended
+    by its border, or cropped.
 
     Args:
-        x: the up-scaled side.
-        windows: an item for each of the last axes.
-        border: the border that extends x as far as the windows reach.
+        x: the tensor; it may be returned itself.
+        ranges: for each of the last axes, begin and end; 0 is the first element of x.
+        border: a border of the standard.
         outside: the value of a uniform border.
+    """
+    whole = [(0, extent) for extent in x.shape]
+    ranges = [*whole[: x.ndim - len(ranges)], *ranges]
+    if ranges == whole:
+        return x
+    columns = zip(ranges, x.shape, strict=True)
+    widths = [(max(-begin, 0), max(end - n, 0)) for (begin, end), n in columns]
+    if border in UNIFORM:
+        # Faster than np.pad, where x is small.
+        extents = [p + n + q for n, (p, q) in zip(x.shape, widths, strict=True)]
+        padded = np.full(extents, outside, x.dtype)
+        inside = zip(x.shape, widths, strict=True)
+        padded[tuple(slice(p, p + n) for n, (p, _) in inside)] = x
+    else:
+        padded = np.pad(x, widths, _MODES[border])
+    columns = zip(ranges, widths, strict=True)
+    return padded[tuple(slice(begin + p, end + p) for (begin, end), (p, _) in columns)]
+
+
+def contents(x: Array, windows: Windows, border: str, outside: float = 0.0) -> Array:
+    """The contents of the windows: the up-scaled side [..., X...], extended by its border
+    as far as they reach, gives a view of [..., x..., f...]. `outside` is the value of a
+    uniform border.
     """
     ranges = [(axis.begin, axis.end) for axis in windows.axes]
     return _view(extended(x, ranges, border, outside), windows)
 
 
 def overlapped(parts: Iterable[Array], windows: Windows) -> Array:
-    """The sum of the windows over the up-scaled side: [..., X...].
-
-    Args:
-        parts: for each element of a window, in row-major order, its value in all
-            windows: [..., x...].
-        windows: an item for each of the last axes. Elements outside the up-scaled side
-            are left out.
+    """The sum of the windows over the up-scaled side, [..., X...], without the elements
+    outside of it, from the values in all windows, [..., x...], of each element of a
+    window, in row-major order.
     """
     canvas: Any = None
     for offset, part in zip(np.ndindex(*windows.size), parts, strict=True):
         if canvas is None:
-            canvas = _canvas(part, windows)
+            # From the beginning of the first windows to the end of the last ones.
+            independent = part.shape[: part.ndim - len(windows.size)]
+            extents = (axis.end - axis.begin for axis in windows.axes)
+            canvas = np.zeros((*independent, *extents), part.dtype)
             places = _view(canvas, windows)
         places[(..., *offset)] += part
     ranges = [(-axis.begin, axis.up - axis.begin) for axis in windows.axes]
     return extended(canvas, ranges, "constant")
-
-
-def _canvas(part: Array, windows: Windows) -> Array:
-    """Zeros, from the beginning of the first windows to the end of the last ones."""
-    independent = part.shape[: part.ndim - len(windows.size)]
-    extents = (axis.end - axis.begin for axis in windows.axes)
-    return np.zeros((*independent, *extents), part.dtype)
 
 
 def _view(x: Array, windows: Windows) -> Array:

@@ -37,12 +37,8 @@ _ATTEMPTS = (normal, between(0.5, 1.5), between(0.1, 0.9))
 
 @dataclass(frozen=True)
 class Point:
-    """The point at which gradients are taken.
-
-    Attributes:
-        graph: the forward graph.
-        values: its inputs and variables.
-        tensors: every tensor at these values.
+    """The point at which gradients are taken: the inputs and variables of the forward
+    graph, and every tensor at these values.
     """
 
     graph: Graph
@@ -57,14 +53,11 @@ def point_of(
     labelled = {name.lower(): np.asarray(data) for name, data in variables.items()}
     for draw in _ATTEMPTS:
         drawn = random_values(graph, seed, draw)
-        tensors = collect_feeds(
-            graph, {**drawn.inputs, **inputs}, {**drawn.variables, **labelled}
-        )
+        fed = {**drawn.inputs, **inputs}, {**drawn.variables, **labelled}
+        tensors, own = collect_feeds(graph, *fed), rules.evaluations
         for operation in graph.operations:
-            found = step(
-                operation, tensors, operations=rules.evaluations, names=graph.names
-            )
-            tensors.update(found)
+            results = step(operation, tensors, operations=own, names=graph.names)
+            tensors.update(results)
         outputs = (tensors[t] for t in graph.outputs)
         if all(np.isfinite(a).all() for a in outputs if a.dtype.kind == "f"):
             return Point(graph, _values(graph, tensors, labelled), tensors)
@@ -73,7 +66,7 @@ def point_of(
 
 
 def _values(
-    graph: Graph, tensors: Mapping[Tensor, Array], given: Mapping[str, Array]
+    graph: Graph, tensors: Mapping[Tensor, Array], labelled: Mapping[str, Array]
 ) -> Values:
     """The values as converted by the evaluation: the same arrays, so that no large
     variable is stored in two precisions. The backward graph may read more variables.
@@ -84,7 +77,7 @@ def _values(
         if operation.name == "variable"
     }
     inputs = {graph.names[tensor]: tensors[tensor] for tensor in graph.inputs}
-    return Values(inputs, {**given, **variables})
+    return Values(inputs, {**labelled, **variables})
 
 
 # ---- The slope along a direction ----
@@ -92,17 +85,13 @@ def _values(
 
 @dataclass(frozen=True)
 class Line:
-    """A line that a tensor moves along.
-
-    Attributes:
-        tensor: the tensor.
-        value: its value at the point.
-        direction: the direction, in single precision to save memory.
-        scale: the size of the elements of the value; steps are relative to it.
+    """A line that a tensor moves along, from its value at the point. Steps are relative to
+    the scale, the size of the elements of the value.
     """
 
     tensor: Tensor
     value: Array
+    # In single precision to save memory.
     direction: Array
     scale: float
 
@@ -160,25 +149,18 @@ class Forward:
         fixed = {tensor, *self.stopped}
         for operation, dead in self.operations:
             if any(t in moved for t in operation.inputs):
-                found = self._recompute(operation, tensors)
-                moved.update((t, array) for t, array in found.items() if t not in fixed)
+                moving = [t for t in operation.outputs if can_move(operation, t)]
+                results = self._results(operation, tensors) if moving else {}
+                moved.update((t, results[t]) for t in moving if t not in fixed)
             for past in dead.difference(self.weights):
                 moved.pop(past, None)
         return {output: tensors[output] for output in self.weights}
 
-    def _recompute(
+    def _results(
         self, operation: Operation, tensors: Mapping[Tensor, Array]
     ) -> dict[Tensor, Array]:
-        """The results that can change."""
-        moving = [t for t in operation.outputs if can_move(operation, t)]
-        if not moving:
-            return {}
-        evaluations = self._evaluations(operation)
-        found = step(operation, tensors, operations=evaluations, names=self.names)
-        return {tensor: found[tensor] for tensor in moving}
-
-    def _evaluations(self, operation: Operation) -> Operations:
-        """The evaluation with decisions held; the user's own is kept."""
+        """The results with decisions held; the user's own evaluation is kept."""
         if operation not in self.held:
             self.held[operation] = hold(operation, self.base, self.evaluations)
-        return self.held[operation]
+        held = self.held[operation]
+        return step(operation, tensors, operations=held, names=self.names)

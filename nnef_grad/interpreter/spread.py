@@ -51,10 +51,8 @@ def spread_of(array: npt.ArrayLike) -> Spread:
     magnitudes: Counter[int] = Counter()
     for part in _parts(values):
         zeros += int(np.count_nonzero(part == 0.0))
-        counted = part[np.isfinite(part) & (part > 0.0)]
-        steps = np.floor(np.log10(counted) * PER_DECADE).astype(int)
-        found, counts = np.unique(steps, return_counts=True)
-        magnitudes.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+        finite = part[np.isfinite(part) & (part > 0.0)]
+        magnitudes.update(np.floor(np.log10(finite) * PER_DECADE).astype(int).tolist())
         # Scaled, as squares may be too small or too large for a float.
         squares += float(np.sum((part / largest) ** 2)) if is_scaled else 0.0
     norm = squares**0.5 * largest if is_scaled else largest

@@ -7,10 +7,8 @@ from math import erf
 import numpy as np
 import numpy.typing as npt
 
-from nnef_grad.graph.ir import Shape
-from nnef_grad.interpreter.registry import Array, enter_all, evaluation
-from nnef_grad.interpreter.repeat import gather
-from nnef_grad.interpreter.tensors import cast
+from nnef_grad.interpreter.registry import Array, enter
+from nnef_grad.interpreter.shape import cast, gather
 
 _TYPES: dict[str, npt.DTypeLike] = {
     "f32": np.float64,
@@ -19,8 +17,7 @@ _TYPES: dict[str, npt.DTypeLike] = {
 }
 
 
-@evaluation("tract_core_scatter_nd")
-def scatter_nd(input: Array, indices: Array, updates: Array, reduction: str) -> Array:
+def _scatter_nd(input: Array, indices: Array, updates: Array, reduction: str) -> Array:
     """The updates, added to the blocks that the rows of indices name."""
     assert reduction == "add"
     sums = input.copy()
@@ -28,28 +25,13 @@ def scatter_nd(input: Array, indices: Array, updates: Array, reduction: str) -> 
     return sums
 
 
-def _cast(input: Array, to: str) -> Array:
-    return cast(input, _TYPES[to])
-
-
-def _broadcast(input: Array, shape: Shape) -> Array:
-    return np.broadcast_to(input, shape)
-
-
-def _gather(input: Array, indices: Array, axis: int, datum_type: str) -> Array:
-    return gather(input, indices, axis)
-
-
-def _range(start: int, end: int, step: int) -> Array:
-    return np.arange(start, end, step)
-
-
-enter_all(
+enter(
     {
-        "tract_core_range": _range,
+        "tract_core_range": lambda start, end, step: np.arange(start, end, step),
         "tract_core_erf": np.vectorize(erf, otypes=[np.float64]),
-        "tract_core_cast": _cast,
-        "tract_core_broadcast": _broadcast,
-        "tract_core_gather": _gather,
+        "tract_core_cast": lambda x, to: cast(x, _TYPES[to]),
+        "tract_core_broadcast": lambda x, shape: np.broadcast_to(x, shape),
+        "tract_core_gather": lambda x, i, axis, datum_type: gather(x, i, axis),
+        "tract_core_scatter_nd": _scatter_nd,
     }
 )

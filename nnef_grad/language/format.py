@@ -39,25 +39,19 @@ def format_text(source: Source) -> str:
     Raises:
         NnefGradError: the text is neither.
     """
-    _check(source)
-    return "\n".join(_lines(_words(source.text))) + "\n"
-
-
-def _check(source: Source) -> None:
-    """Raises the error of the reading that gets further, for a text that is neither."""
     try:
         parse_document(source)
     except NnefSyntaxError as error:
         try:
             fragments = parse_fragments(source)
         except NnefSyntaxError as other:
-            raise max(error, other, key=_reach) from None
+            # That of the reading that gets further.
+            raise max(
+                error, other, key=lambda e: e.span.start if e.span else 0
+            ) from None
         if not fragments:
             raise
-
-
-def _reach(error: NnefSyntaxError) -> int:
-    return error.span.start if error.span else 0
+    return "\n".join(_lines(_words(source.text))) + "\n"
 
 
 # ---- Words and comments ----
@@ -130,18 +124,6 @@ def _words(text: str) -> list[_Word]:
 
 _KINDS = {"version": "head", "extension": "head"}
 _KINDS |= {"fragment": "signature", "graph": "signature", "{": "{", "}": "}", "": "end"}
-
-
-class _Unit(NamedTuple):
-    kind: str
-    words: list[_Word]
-
-
-def _units(words: list[_Word]) -> Iterator[_Unit]:
-    for unit in _split(words, _begins_unit):
-        kind = _KINDS.get(unit[0].text, "statement")
-        _place(unit, kind)
-        yield _Unit(kind, unit)
 
 
 def _begins_unit(before: _Word, word: _Word) -> bool:
@@ -235,33 +217,34 @@ _MOST_BLANK_LINES = {"statement": 1, "{": 0, "}": 1}
 
 def _lines(words: list[_Word]) -> Iterator[str]:
     before = "start"
-    for unit in _units(words):
-        yield from _leading(unit, before)
-        if unit.kind == "signature":
-            yield from _signature(unit.words)
-        elif unit.kind == "statement":
-            yield from _lay(unit.words, INDENT, HANGING)
-        elif unit.kind != "end":
-            yield from _lay(unit.words, "", INDENT)
-        before = unit.kind
+    for unit in _split(words, _begins_unit):
+        kind = _KINDS.get(unit[0].text, "statement")
+        _place(unit, kind)
+        yield from _leading(kind, unit[0], before)
+        if kind == "signature":
+            yield from _signature(unit)
+        elif kind == "statement":
+            yield from _lay(unit, INDENT, HANGING)
+        elif kind != "end":
+            yield from _lay(unit, "", INDENT)
+        before = kind
 
 
-def _leading(unit: _Unit, before: str) -> Iterator[str]:
+def _leading(kind: str, first: _Word, before: str) -> Iterator[str]:
     """The comments above a unit, taken from its first word, and the blank lines."""
-    first = unit.words[0]
     lines = [*first.above, _Comment("", first.blank)]
     first.above = []
-    blanks = [min(line.blank, _MOST_BLANK_LINES.get(unit.kind, 2)) for line in lines]
+    blanks = [min(line.blank, _MOST_BLANK_LINES.get(kind, 2)) for line in lines]
     if before in ("start", "{"):
         blanks[0] = 0
-    if unit.kind in ("{", "}", "end"):
+    if kind in ("{", "}", "end"):
         blanks[-1] = 0
     # Only declarations may follow directly.
     declared = before == "signature" and first.text == "fragment"
-    is_apart = unit.kind == "signature" and before != "start" and not declared
+    is_apart = kind == "signature" and before != "start" and not declared
     if is_apart and not any(blanks):
         blanks[0] = 1
-    margin = INDENT if unit.kind in ("statement", "}") else ""
+    margin = INDENT if kind in ("statement", "}") else ""
     for line, blank in zip(lines, blanks, strict=True):
         yield from [""] * blank
         if line.text:
@@ -269,28 +252,24 @@ def _leading(unit: _Unit, before: str) -> Iterator[str]:
 
 
 def _signature(words: list[_Word]) -> Iterator[str]:
-    """A signature, on one line if possible, else on two, else with its lists broken."""
+    """A signature, on one line if possible, else on two, else with its lists broken: the
+    names of a graph fill lines.
+    """
     if _fits(words):
         yield from _lay(words, "", "")
         return
-    arrow = [word.text for word in words].index("->")
+    is_graph, arrow = words[0].text == "graph", [w.text for w in words].index("->")
     for half in (words[:arrow], words[arrow:]):
-        yield from _half(half, names=words[0].text == "graph")
-
-
-def _half(words: list[_Word], *, names: bool) -> Iterator[str]:
-    """A signature up to its arrow, or from there on."""
-    if _fits(words) and not names:
-        yield from _lay(words, "", "")
-        return
-    opening = [word.text for word in words].index("(") + 1
-    yield from _lay(words[:opening], "", "")
-    items = words[opening:]
-    if names:
-        yield from _lay(items, INDENT, INDENT)
-        return
-    for item in _split(items, _begins_parameter):
-        yield from _lay(item, INDENT, HANGING)
+        if _fits(half) and not is_graph:
+            yield from _lay(half, "", "")
+            continue
+        opening = [word.text for word in half].index("(") + 1
+        yield from _lay(half[:opening], "", "")
+        if is_graph:
+            yield from _lay(half[opening:], INDENT, INDENT)
+            continue
+        for item in _split(half[opening:], _begins_parameter):
+            yield from _lay(item, INDENT, HANGING)
 
 
 def _begins_parameter(before: _Word, word: _Word) -> bool:

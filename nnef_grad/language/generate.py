@@ -10,17 +10,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 from zlib import crc32
 
 from lark import Lark
 from lark.grammar import Rule as LarkRule
 from lark.grammar import Terminal
-from lark.lexer import TerminalDef
 
-from nnef_grad.language.grammar import TABLES, grammar_path
-from nnef_grad.language.lalr import END, LIST, MORE, UNKNOWN, Rule, Tables
+from nnef_grad.language.lalr import (
+    END,
+    LIST,
+    MORE,
+    TABLES,
+    UNKNOWN,
+    Rule,
+    Tables,
+    grammar_path,
+)
 
 STARTS = ["document", "library", "quantization", "call"]
 
@@ -37,66 +43,58 @@ def text(grammar: bytes) -> str:
     return f"{{{', '.join(fields)}}}\n"
 
 
-def generated(grammar: bytes) -> Tables:
-    """The tables of a grammar. States and rules are numbered in the order in which they
-    are reached: the same grammar has the same tables.
-    """
-    lark = Lark(grammar.decode(), parser="lalr", lexer="basic", start=STARTS)
-    is_ignored = set(lark.lexer_conf.ignore).__contains__
-    terminals = [t for t in lark.terminals if not is_ignored(t.name)]
-    ignored = [t for t in lark.terminals if is_ignored(t.name)]
-    literals = {t.pattern.value: t.name for t in terminals if t.pattern.type == "str"}
-    table = lark.parse_interactive("", STARTS[0]).parser_state.parse_conf.parse_table
-    starts = {str(start): number for start, number in table.start_states.items()}
-    numbers, rules = _numbers(table.states, starts), dict[LarkRule, int]()
-
-    def row(state: int) -> Iterator[tuple[str, int]]:
-        for symbol, goal in _steps(table.states[state]):
-            is_rule = isinstance(goal, LarkRule)
-            number = (
-                -1 - rules.setdefault(goal, len(rules)) if is_rule else numbers[goal]
-            )
-            yield symbol, number
-        if state in table.end_states.values():
-            yield END, numbers[state]
-
-    return Tables(
-        words=_word_pattern(terminals, ignored),
-        literals={**dict(sorted(literals.items())), "": END},
-        states=[dict(row(state)) for state in numbers],
-        rules=[*map(_rule, rules)],
-        starts={start: numbers[state] for start, state in sorted(starts.items())},
-    )
-
-
 def _lines(value: Any) -> str:
     if not isinstance(value, list):
         return json.dumps(value)
     return "[\n" + ",\n".join(map(json.dumps, value)) + "\n]"
 
 
-def _steps(row: dict[str, tuple[Any, Any]]) -> list[tuple[str, Any]]:
-    """The symbols of a state, each with the state or the rule that follows."""
-    return sorted((str(symbol), goal) for symbol, (_, goal) in row.items())
-
-
-def _numbers(states: dict[int, Any], starts: dict[str, int]) -> dict[int, int]:
-    """New numbers for the states, in the order in which they are reached."""
-    reached = dict.fromkeys(state for _, state in sorted(starts.items()))
-    pending = [*reached]
+def generated(grammar: bytes) -> Tables:
+    """The tables of a grammar. States and rules are numbered in the order in which they
+    are reached: the same grammar has the same tables.
+    """
+    lark = Lark(grammar.decode(), parser="lalr", lexer="basic", start=STARTS)
+    literals = {
+        t.pattern.value: t.name for t in lark.terminals if t.pattern.type == "str"
+    }
+    table = lark.parse_interactive("", STARTS[0]).parser_state.parse_conf.parse_table
+    # The symbols of each state, each with the state or the rule that follows.
+    steps = {
+        state: sorted((str(symbol), goal) for symbol, (_, goal) in row.items())
+        for state, row in table.states.items()
+    }
+    starts = sorted((str(start), state) for start, state in table.start_states.items())
+    numbers, rules = dict[int, int](), dict[LarkRule, int]()
+    pending = [state for _, state in starts]
     for state in pending:
-        goals = [goal for _, goal in _steps(states[state]) if isinstance(goal, int)]
-        pending += [goal for goal in dict.fromkeys(goals) if goal not in reached]
-        reached.update(dict.fromkeys(goals))
-    return {state: number for number, state in enumerate(reached)}
+        if state not in numbers:
+            numbers[state] = len(numbers)
+            pending += [goal for _, goal in steps[state] if isinstance(goal, int)]
+
+    def number(goal: int | LarkRule) -> int:
+        if isinstance(goal, LarkRule):
+            return -1 - rules.setdefault(goal, len(rules))
+        return numbers[goal]
+
+    states = [{symbol: number(goal) for symbol, goal in steps[s]} for s in numbers]
+    for end in table.end_states.values():
+        states[numbers[end]][END] = numbers[end]
+    return Tables(
+        words=_word_pattern(lark),
+        literals={**dict(sorted(literals.items())), "": END},
+        states=states,
+        rules=[*map(_rule, rules)],
+        starts={start: numbers[state] for start, state in starts},
+    )
 
 
-def _word_pattern(terminals: list[TerminalDef], ignored: list[TerminalDef]) -> str:
+def _word_pattern(lark: Lark) -> str:
     """Ignored text, then a word in a group that is named after its kind. As the pattern
     always matches, ignored text is never taken for a word.
     """
+    ignored = [t for t in lark.terminals if t.name in lark.lexer_conf.ignore]
     ordered = sorted(
-        terminals,
+        (t for t in lark.terminals if t not in ignored),
         key=lambda t: (
             -t.priority,
             -t.pattern.max_width,
@@ -128,13 +126,13 @@ def _parts(rule: LarkRule) -> list[int | None]:
     Words that the rule quotes are left out.
     """
     parts: list[int | None] = []
-    places: Iterator[int] = iter(range(-len(rule.expansion), 0))
-    symbols = iter(rule.expansion)
-    for is_missing in rule.options.empty_indices or [False] * len(rule.expansion):
+    count = len(rule.expansion)
+    symbols = iter(zip(range(-count, 0), rule.expansion, strict=True))
+    for is_missing in rule.options.empty_indices or [False] * count:
         if is_missing:
             parts.append(None)
             continue
-        place, symbol = next(places), next(symbols)
+        place, symbol = next(symbols)
         if not (isinstance(symbol, Terminal) and symbol.filter_out):
             parts.append(place)
     return parts

@@ -14,69 +14,62 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 # A word of the text; `word[word.lastindex]` are its characters.
 Word = re.Match[str]
 # The value of a rule, from a list with the values of its symbols.
 Make = Callable[[list[Any]], Any]
-# For a rule to be closed before a kind of word: how many symbols it consists of, what
-# makes its value (None: it passes on its one part), and the rule with that kind.
-Reduction = tuple[int, "Maker | None", tuple[str, str]]
 
 END = "$END"
 UNKNOWN = "UNKNOWN"
+# The methods of rules for what is repeated: a list of the first part, and a longer one.
+LIST, MORE = "[]", "+="
+
+# The output of generate.py, and a checksum of the grammar.
+TABLES = Path(__file__).parent / "tables.json"
+
+
+def grammar_path() -> Path:
+    """The path of the grammar: inside an installed package, beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    path = package / "grammars" / "nnef.lark"
+    return path if path.exists() else package.parent / "grammars" / "nnef.lark"
 
 
 class Rule(NamedTuple):
-    """A rule of the tables.
-
-    Attributes:
-        name: what stands on its left side.
-        size: how many symbols stand on the right side.
-        method: the method of the builder that makes its value: LIST or MORE for what is
-            repeated; None if it passes on its one part.
-        parts: where the values of its parts are, from the end of the stack; None for one
-            that is optional and missing.
-    """
+    """A rule: what stands on its left side, and how many symbols on the right."""
 
     name: str
     size: int
+    # The method of the builder that makes its value: LIST or MORE for what is repeated;
+    # None if it passes on its one part.
     method: str | None
+    # Where the values of its parts are, from the end of the stack; None for one that is
+    # optional and missing.
     parts: list[int | None]
 
 
-# Makers of a list of the first of repeated parts, and of a longer one.
-LIST, MORE = "[]", "+="
-
-
 class Tables(NamedTuple):
-    """The tables of a grammar.
+    """The tables of a grammar."""
 
-    Attributes:
-        words: a regular expression for ignored text and the word after it, in a group
-            that is named after its kind.
-        literals: the kinds of the words that the grammar gives as they are.
-        rules: the rules.
-        states: for each state, by the kind of the next word or by a rule that was closed,
-            the number of the next state, or -1 - the number of a rule to close.
-        starts: the first states of the rules that a text may be read by.
-    """
-
+    # A regular expression for ignored text and the word after it, in a group that is
+    # named after its kind.
     words: str
+    # The kinds of the words that the grammar gives as they are.
     literals: dict[str, str]
     rules: list[Rule]
+    # For each state, by the kind of the next word or by a rule that was closed, the
+    # number of the next state, or -1 - the number of a rule to close.
     states: list[dict[str, int]]
+    # The first states of the rules that a text may be read by.
     starts: dict[str, int]
 
 
 class UnexpectedWordError(Exception):
-    """A word that cannot follow those before it.
-
-    Attributes:
-        word: the word, empty at the end of the text.
-        is_known: whether it is a word of the language.
-        accepted: the kinds of words that could follow.
+    """A word that cannot follow those before it, empty at the end of the text; whether it
+    is a word of the language at all; and the kinds of words that could follow.
     """
 
     def __init__(self, word: Word, is_known: bool, accepted: set[str]) -> None:
@@ -86,9 +79,21 @@ class UnexpectedWordError(Exception):
         super().__init__(word[0])
 
 
+class Maker(NamedTuple):
+    """Makes the value of a rule by a method of the builder, from the values of the parts:
+    `make` does it, from a list at whose end are the values of all symbols.
+    """
+
+    method: Callable[..., Any]
+    parts: list[int | None]
+    make: Make
+
+
 class _State(dict[Any, Any]):
-    """A state of the automaton: by the kind of the next word, the next state or a
-    reduction; by a rule that was closed, the next state.
+    """A state of the automaton: by the kind of the next word, the next state, or, for a
+    rule to be closed before it, how many symbols it consists of, what makes its value
+    (None: it passes on its one part), and the rule with that kind; by a rule that was
+    closed, the next state.
 
     The state after a rule and before a kind of word is found once: rules that only pass on
     their part are closed at the same time. A state equals none but itself.
@@ -107,11 +112,7 @@ class _State(dict[Any, Any]):
 
 
 class Automaton:
-    """Reads texts by a grammar.
-
-    Attributes:
-        literals: the kind of each word that the grammar gives as it is.
-    """
+    """Reads texts by a grammar, with `literals`: see `Tables`."""
 
     def __init__(self, tables: Tables, builder: object) -> None:
         """A rule is a method of the builder. It is called with the values of the parts of
@@ -143,11 +144,24 @@ class Automaton:
         return reader.values[0]
 
 
-class _Reader:
-    """Reads one text, a statement after the other.
+class _Trace(NamedTuple):
+    """The actions of the parser on the words of a statement: the states at the end of the
+    stack that it depends on, and those in their place; what makes a value each, in order;
+    and where those values are that stay on the stack.
 
-    Attributes:
-        values: those of the words and rules that are not yet part of a rule.
+    The values are those at the end of the stack, between the states before; then the
+    words; then those that are made.
+    """
+
+    before: list[_State]
+    after: list[_State]
+    makes: list[Make]
+    kept: list[int]
+
+
+class _Reader:
+    """Reads one text, a statement after the other; `values` are those of the words and
+    rules that are not yet part of a rule.
     """
 
     def __init__(self, start: _State) -> None:
@@ -163,32 +177,50 @@ class _Reader:
             self._repeat(trace, words)
             return
         before = [*self._states]
-        closed = self._advance(words, kinds)
+        lowest, steps, places = self._advance(words, kinds)
         if kinds in self._met:
-            self._traces[kinds] = _traced(before, self._states, closed, len(words))
+            makes = [
+                _make(method, [p if p is None else symbols[p] - lowest for p in parts])
+                for (method, parts, _), symbols in steps
+            ]
+            kept = [place - lowest for place in places[lowest:]]
+            after = self._states[lowest:]
+            self._traces[kinds] = _Trace(before[lowest:], after, makes, kept)
         self._met.add(kinds)
 
-    def _advance(self, words: list[Word], kinds: tuple[str, ...]) -> list[_Closed]:
-        """Reads words by the tables. Returns the rules that were closed."""
+    def _advance(
+        self, words: list[Word], kinds: tuple[str, ...]
+    ) -> tuple[int, list[tuple[Maker, list[int]]], list[int]]:
+        """Reads words by the tables. Returns how much of the stack stays, and, with the
+        places of values as in a trace of the whole stack, what made values, of which
+        symbols, and those on the stack.
+        """
         states, values = self._states, self.values
-        closed: list[_Closed] = []
+        depth = lowest = len(values)
+        places, last = [*range(depth)], depth + len(words)
+        steps: list[tuple[Maker, list[int]]] = []
         for position, kind in enumerate(kinds):
             step = states[-1].get(kind)
             while step.__class__ is tuple:
                 size, maker, goal = step
                 first = len(values) - size
+                if first < lowest:
+                    lowest = first
                 if maker is not None:
+                    steps.append((maker, places[first:]))
                     values[first:] = (maker.make(values),)
+                    places[first:] = (last,)
+                    last += 1
                 state = states[first][goal]
                 states[first + 1 :] = (state,)
-                closed.append((position, size, maker))
                 step = state.get(kind)
             if step is None:
                 word, is_known = words[position], kind != UNKNOWN
                 raise UnexpectedWordError(word, is_known, _accepted(states))
             states.append(step)
             values.append(words[position])
-        return closed
+            places.append(depth + position)
+        return lowest, steps, places
 
     def _repeat(self, trace: _Trace, words: list[Word]) -> None:
         """Reads words like those of a trace."""
@@ -202,74 +234,18 @@ class _Reader:
 
 def _accepted(states: list[_State]) -> set[str]:
     """The kinds of words that can follow."""
+
+    def can_follow(kind: str) -> bool:
+        stack = [*states]
+        while type(step := stack[-1].get(kind)) is tuple:
+            size, _, goal = step
+            del stack[len(stack) - size :]
+            stack.append(stack[-1][goal])
+        return step is not None
+
     # States get further entries where they are looked up.
-    return {
-        kind
-        for kind in [*states[-1]]
-        if isinstance(kind, str) and kind.isupper() and _can_follow(kind, states)
-    }
-
-
-def _can_follow(kind: str, states: list[_State]) -> bool:
-    states = list(states)
-    while type(step := states[-1].get(kind)) is tuple:
-        size, _, goal = step
-        del states[len(states) - size :]
-        states.append(states[-1][goal])
-    return step is not None
-
-
-# ---- Traces ----
-
-
-# A rule that was closed: before which word, of how many symbols, and what made its value.
-_Closed = tuple[int, int, "Maker | None"]
-
-
-class _Trace(NamedTuple):
-    """The actions of the parser on the words of a statement.
-
-    Attributes:
-        before: the states at the end of the stack that it depends on.
-        after: the states in their place.
-        makes: what makes a value each, in order.
-        kept: where those values are that stay on the stack.
-
-    The values are those at the end of the stack, between the states before; then the
-    words; then those that are made.
-    """
-
-    before: list[_State]
-    after: list[_State]
-    makes: list[Make]
-    kept: list[int]
-
-
-def _traced(
-    before: list[_State], after: list[_State], closed: list[_Closed], count: int
-) -> _Trace:
-    """The trace of a statement of so many words, from the states before and after it."""
-    depth = lowest = len(before) - 1
-    places, made = [*range(depth)], depth + count
-    steps: list[tuple[Maker, list[int]]] = []
-    shifted = 0
-    for position, size, maker in closed:
-        places += range(depth + shifted, depth + position)
-        shifted = position
-        first = len(places) - size
-        lowest = min(lowest, first)
-        if maker is not None:
-            steps.append((maker, places[first:]))
-            places[first:] = (made,)
-            made += 1
-    places += range(depth + shifted, depth + count)
-
-    def used(places: list[int]) -> list[int]:
-        """Where those are among the values that the statement depends on."""
-        return [place - lowest for place in places]
-
-    makes = [maker.taking(used(parts)) for maker, parts in steps]
-    return _Trace(before[lowest:], after[lowest:], makes, used(places[lowest:]))
+    kinds = [kind for kind in states[-1] if isinstance(kind, str) and kind.isupper()]
+    return {*filter(can_follow, kinds)}
 
 
 # ---- From the tables ----
@@ -288,30 +264,12 @@ def _states(tables: Tables, builder: object) -> list[_State]:
     return states
 
 
-class Maker:
-    """Makes the value of a rule.
-
-    Attributes:
-        make: the value, from a list at whose end are the values of the symbols.
-    """
-
-    def __init__(self, method: Callable[..., Any], parts: list[int | None]) -> None:
-        self._method = method
-        self._parts = parts
-        self.make = _make(method, parts)
-
-    def taking(self, places: list[int]) -> Make:
-        """The same, from a list with the values of the symbols in these places."""
-        parts = [p if p is None else places[p] for p in self._parts]
-        return _make(self._method, parts)
-
-
 def _maker(rule: Rule, builder: object) -> Maker | None:
-    """The maker of the value of a rule."""
     _, size, name, parts = rule
     if name is None and size == 1:
         return None
-    return Maker(_METHODS.get(name) or getattr(builder, str(name)), parts)
+    method = _METHODS.get(name) or getattr(builder, str(name))
+    return Maker(method, parts, _make(method, parts))
 
 
 def _make(method: Callable[..., Any], parts: list[int | None]) -> Make:
@@ -325,20 +283,14 @@ def _make(method: Callable[..., Any], parts: list[int | None]) -> Make:
     return lambda values: method(*[p if p is None else values[p] for p in parts])
 
 
-def _list(*items: Any) -> list[Any]:
-    """The value of the first of repeated parts."""
-    return list(items)
-
-
 def _more(items: list[Any], *more: Any) -> list[Any]:
-    """The same list with another part."""
     items += more
     return items
 
 
-def _same(part: Any) -> Any:
-    """The value of a rule of one part and of words that it quotes."""
-    return part
-
-
-_METHODS: dict[str | None, Callable[..., Any]] = {LIST: _list, MORE: _more, None: _same}
+# None: a rule of one part and of words that it quotes.
+_METHODS: dict[str | None, Callable[..., Any]] = {
+    LIST: lambda *items: [*items],
+    MORE: _more,
+    None: lambda part: part,
+}

@@ -28,12 +28,12 @@ class FragmentFile(Library):
         self.path = path
         self._registries = registries
         self._source = Source(path.name, path.read_text("utf-8"))
-        found = list(re.finditer(r"^fragment (\w+)", self._source.text, re.MULTILINE))
-        ends = [match.start() for match in found[1:]] + [len(self._source.text)]
-        self._places = {
-            match[1]: (match.start(), end)
-            for match, end in zip(found, ends, strict=True)
-        }
+        begins = re.finditer(r"^fragment (\w+)", self._source.text, re.MULTILINE)
+        starts = {match[1]: match.start() for match in begins}
+        ends = [*starts.values(), len(self._source.text)][1:]
+        self._places = dict(
+            zip(starts, zip(starts.values(), ends, strict=True), strict=True)
+        )
         self._parsed: dict[str, Fragment] = {}
 
     @property
@@ -43,16 +43,10 @@ class FragmentFile(Library):
 
     def __getitem__(self, name: str) -> Fragment:
         if name not in self._parsed:
-            (found,) = parse_fragments(self._source, *self._places[name])
-            registry = self._registry(name)
-            self._parsed[name] = (
-                replace(found, registry=registry) if registry else found
-            )
+            (fragment,) = parse_fragments(self._source, *self._places[name])
+            declaring = (r for r in self._registries if name.startswith(f"{r}_"))
+            self._parsed[name] = replace(fragment, registry=next(declaring, None))
         return self._parsed[name]
-
-    def _registry(self, name: str) -> str | None:
-        declaring = (r for r in self._registries if name.startswith(f"{r}_"))
-        return next(declaring, None)
 
     def __contains__(self, name: object) -> bool:
         return name in self._places
@@ -92,16 +86,16 @@ class Joined(Library):
     def __init__(self, *libraries: Library) -> None:
         self._libraries = libraries
         # Most operations of a graph are of a few kinds.
-        self._found: dict[str, Fragment] = {}
+        self._fragments: dict[str, Fragment] = {}
 
     def __getitem__(self, name: str) -> Fragment:
-        if name not in self._found:
+        if name not in self._fragments:
             having = (library for library in self._libraries if name in library)
-            self._found[name] = next(having, {})[name]
-        return self._found[name]
+            self._fragments[name] = next(having, {})[name]
+        return self._fragments[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._found or any(name in found for found in self._libraries)
+        return any(name in library for library in self._libraries)
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(name for lib in self._libraries for name in lib))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import partial
 
 from nnef_grad.base.errors import InvalidGraphError, suggestion
 from nnef_grad.base.source import Span
@@ -16,31 +15,34 @@ def match(fragment: Fragment, invocation: Invocation) -> tuple[str, ...]:
     Raises:
         InvalidGraphError: an argument is missing, unknown, given twice or misplaced.
     """
-    return fragment.matched(invocation.keywords, partial(_names, fragment, invocation))
+    keywords = invocation.keywords
+    names = fragment.matched.get(keywords)
+    if names is None:
+        names = fragment.matched[keywords] = _names(fragment, invocation)
+    return names
 
 
 def _names(fragment: Fragment, invocation: Invocation) -> tuple[str, ...]:
-    given: dict[str, None] = {}
+    names: dict[str, None] = {}
     has_keywords = False
     for position, argument in enumerate(invocation.arguments):
         if isinstance(argument, Keyword):
             has_keywords = True
-            name = _known(fragment, argument)
+            name = _checked(fragment, argument)
         elif has_keywords:
             message = "a positional argument cannot follow a keyword argument"
             raise InvalidGraphError(message, argument.span)
         else:
             name = _at_position(fragment, argument, position)
-        if name in given:
+        if name in names:
             message = f"argument '{name}' of '{fragment.name}' is given twice"
             raise InvalidGraphError(message, argument.span)
-        given[name] = None
-    refuse_missing(fragment, given, invocation.span)
-    return tuple(given)
+        names[name] = None
+    refuse_missing(fragment, names, invocation.span)
+    return tuple(names)
 
 
 def _at_position(fragment: Fragment, argument: Expression, position: int) -> str:
-    """The parameter that a positional argument is for."""
     count = len(fragment.parameters)
     if position >= count:
         parameters = f"{count} parameter{'s' if count != 1 else ''}"
@@ -53,22 +55,22 @@ def _at_position(fragment: Fragment, argument: Expression, position: int) -> str
     return name
 
 
-def _known(fragment: Fragment, argument: Keyword) -> str:
-    """The parameter that an argument with a keyword is for."""
+def _checked(fragment: Fragment, argument: Keyword) -> str:
+    """The name in a keyword, which is that of a parameter."""
     names = [p.name for p in fragment.parameters]
     if argument.name not in names:
-        known = suggestion(argument.name, names) or f"; it has {', '.join(names)}"
-        message = f"'{fragment.name}' has no parameter '{argument.name}'{known}"
+        advice = suggestion(argument.name, names) or f"; it has {', '.join(names)}"
+        message = f"'{fragment.name}' has no parameter '{argument.name}'{advice}"
         raise InvalidGraphError(message, argument.span)
     return argument.name
 
 
-def refuse_missing(fragment: Fragment, given: Collection[str], span: Span) -> None:
+def refuse_missing(fragment: Fragment, names: Collection[str], span: Span) -> None:
     """Raises InvalidGraphError where a parameter without a default is not given."""
     missing = [
         f"'{p.name}'"
         for p in fragment.parameters
-        if p.default is None and p.name not in given
+        if p.default is None and p.name not in names
     ]
     if missing:
         message = f"'{fragment.name}' needs {' and '.join(missing)}"

@@ -13,10 +13,10 @@ No name is looked up and no type is checked here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Union, overload
+from typing import Any, Union
 
 from nnef_grad.base.errors import InvalidGraphError
 from nnef_grad.base.frozen import FrozenDict, frozen
@@ -51,11 +51,7 @@ class Identifier(Named):
 @dataclass(frozen=True, slots=True, eq=False)
 class Numbers(Sequence[Literal]):
     """The items of an array of numbers, which may be many: each node is made when it is
-    asked for.
-
-    Attributes:
-        values: the numbers.
-        span: the place of the array.
+    asked for. `span` is the place of the array.
     """
 
     values: tuple[int | float, ...]
@@ -70,11 +66,7 @@ class Numbers(Sequence[Literal]):
             start, end = (self.span.start + offset for offset in word.span())
             yield Literal(value, span=self.span._replace(start=start, end=end))
 
-    @overload
-    def __getitem__(self, index: int) -> Literal: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Literal, ...]: ...
-    def __getitem__(self, index: int | slice) -> Literal | tuple[Literal, ...]:
+    def __getitem__(self, index: Any) -> Any:
         return tuple(self)[index]
 
     def __eq__(self, other: object) -> bool:
@@ -175,19 +167,8 @@ class Invocation(Named):
         return [a.value if isinstance(a, Keyword) else a for a in self.arguments]
 
 
-Expression = Union[
-    Literal,
-    Identifier,
-    Array,
-    Tuple,
-    Operator,
-    Conditional,
-    Comprehension,
-    Subscript,
-    Range,
-    Builtin,
-    Invocation,
-]
+_Compound = Union[Operator, Conditional, Comprehension, Subscript, Range, Builtin]
+Expression = Union[Literal, Identifier, Array, Tuple, _Compound, Invocation]
 Target = Union[Identifier, Array, Tuple]
 Argument = Union[Expression, Keyword]
 
@@ -274,21 +255,11 @@ class Fragment(Named):
         return FrozenDict({n: literal_value(d) for n, d in pairs if d is not None})
 
     @cached_property
-    def _matched(self) -> dict[tuple[str | None, ...], tuple[str, ...]]:
-        return {}
-
-    def matched(
-        self,
-        keywords: tuple[str | None, ...],
-        match: Callable[[], tuple[str, ...]],
-    ) -> tuple[str, ...]:
-        """The parameters that arguments are for, by the keywords of these: each form of an
-        invocation is matched once.
+    def matched(self) -> dict[tuple[str | None, ...], tuple[str, ...]]:
+        """The parameters that arguments are for, by the keywords of these, for the forms of
+        invocations that were matched: see matching.py.
         """
-        names = self._matched.get(keywords)
-        if names is None:
-            names = self._matched[keywords] = match()
-        return names
+        return {}
 
     @cached_property
     def needed(self) -> tuple[frozenset[str], ...]:

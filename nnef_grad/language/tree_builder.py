@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 from nnef_grad.base.errors import InvalidGraphError, NnefSyntaxError, brief
@@ -92,26 +93,22 @@ class TreeBuilder:
 
     def document(self, version: syntax.Identifier, *parts: Any) -> syntax.Document:
         *groups, graph = parts
-        found = [part for group in groups for part in group]
-        fragments = tuple(part for part in found if isinstance(part, syntax.Fragment))
-        names = (part for part in found if not isinstance(part, syntax.Fragment))
-        extensions = tuple(name for line in names for name in line)
+        lines = (p for p in chain(*groups) if not isinstance(p, syntax.Fragment))
+        names, fragments = tuple(chain(*lines)), self.library(version, *groups)
         return syntax.Document(
-            version, extensions, fragments, graph, self.operators, self.source
+            version, names, fragments, graph, self.operators, self.source
         )
 
     def library(self, version: object, *groups: Items) -> tuple[syntax.Fragment, ...]:
-        found = (part for group in groups for part in group)
-        return tuple(part for part in found if isinstance(part, syntax.Fragment))
+        return tuple([p for p in chain(*groups) if isinstance(p, syntax.Fragment)])
 
-    def quantization(self, entries: Items = ()) -> tuple[syntax.Quantization, ...]:
+    def quantization(self, entries: Items = ()) -> tuple[Any, ...]:
         return tuple(entries)
+
+    body = quantization
 
     def call(self, invocation: syntax.Invocation) -> syntax.Invocation:
         return invocation
-
-    def call_name(self, name: Word) -> syntax.Invocation:
-        return self.invocation(name)
 
     def quantized(self, key: Word, operation: syntax.Invocation) -> syntax.Quantization:
         tensor = self.string(key)
@@ -158,22 +155,18 @@ class TreeBuilder:
     def primitive(self, word: Word | None = None) -> Type:
         return Primitive(GENERIC if word is None else _text(word))
 
+    array_type = staticmethod(ArrayType)
+
     def unbound_tensor(self) -> Type:
         return TensorType(None)
 
     def tensor(self, word: Word) -> Type:
         return TensorType(self.dtype(word))
 
-    def array_type(self, item: Type) -> Type:
-        return ArrayType(item)
-
     def tuple_type(self, first: Type, others: Items) -> Type:
         return TupleType((first, *others))
 
     # Statements
-
-    def body(self, statements: Items) -> tuple[syntax.Assignment, ...]:
-        return tuple(statements)
 
     def assignment(
         self, target: syntax.Target, value: syntax.Expression
@@ -223,11 +216,6 @@ class TreeBuilder:
         values = _numbers(_text(word)[1:-1])
         return syntax.Array(syntax.Numbers(values, span), span=span)
 
-    def tuple_expr(
-        self, opening: Word, first: Any, others: Items, closing: Word
-    ) -> syntax.Tuple:
-        return syntax.Tuple((first, *others), span=self.bracketed(opening, closing))
-
     def tuple_target(self, opening: Word, *parts: Any) -> syntax.Target:
         """One target in parentheses is that target."""
         *items, closing = parts
@@ -235,6 +223,8 @@ class TreeBuilder:
         if len(whole) == 1:
             return whole[0]  # type: ignore[no-any-return]
         return syntax.Tuple(whole, span=self.bracketed(opening, closing))
+
+    tuple_expr = tuple_target
 
     def group(
         self, opening: Word, expression: syntax.Expression, closing: Word
@@ -284,4 +274,5 @@ class TreeBuilder:
         arguments = self.items(*parts) if parts else ()
         return syntax.Invocation(_text(name), dtype, arguments, span=self.span(name))
 
+    call_name = invocation
     keyword = _named(syntax.Keyword)

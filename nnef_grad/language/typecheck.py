@@ -22,7 +22,6 @@ from nnef_grad.base.source import Span
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library
 from nnef_grad.language.matching import match
-from nnef_grad.language.operators import builtin_type, operator_type
 from nnef_grad.language.types import (
     GENERIC,
     INTEGER,
@@ -35,9 +34,11 @@ from nnef_grad.language.types import (
     TensorType,
     TupleType,
     Type,
+    builtin_type,
     is_assignable,
     is_generic,
     join,
+    operator_type,
 )
 
 Types = dict[str, Type]
@@ -47,22 +48,17 @@ _NOT_IN_FRAGMENTS = ("external", "variable", "update")
 
 
 class ExpressionChecker:
-    """Infers the types of expressions, and collects their problems.
-
-    Attributes:
-        library: the known operations.
-        problems: the problems so far.
-        fragment: the fragment that the expressions are in; None in the graph.
-        variables: the variables of the graph.
-        valid: the types of the invocations in that fragment or graph which have no
-            problem, by their operations, and the types and parameters of their arguments.
-    """
+    """Infers the types of expressions, and collects their problems."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
         self.problems: list[Problem] = []
+        # The fragment that the expressions are in; None in the graph.
         self.fragment: syntax.Fragment | None = None
+        # The variables of the graph.
         self.variables: set[str] = set()
+        # The types of the invocations in that fragment or graph which have no problem, by
+        # their operations, and the types and parameters of their arguments.
         self.valid: dict[tuple[object, ...], Type] = {}
 
     def report(self, message: str, span: Span, remedy: Remedy | None = None) -> Type:
@@ -70,13 +66,10 @@ class ExpressionChecker:
         self.problems.append(Problem(message, span, remedy))
         return UNKNOWN
 
-    def _suggestion(self, name: str, known: Iterable[str]) -> str:
-        """A similar name that is known, for the problems that are shown: the search
-        takes long.
-        """
-        return (
-            suggestion(name, list(known)) if len(self.problems) < MAX_PROBLEMS else ""
-        )
+    def _suggestion(self, name: str, names: Iterable[str]) -> str:
+        """A similar known name, for the problems that are shown: the search takes long."""
+        is_shown = len(self.problems) < MAX_PROBLEMS
+        return suggestion(name, list(names)) if is_shown else ""
 
     # Expressions
 
@@ -86,22 +79,27 @@ class ExpressionChecker:
 
     def _visit(self, expression: syntax.Expression, types: Types) -> Type:
         """The type of a part of an expression, whose results have no names."""
-        found = _VISIT[type(expression)](self, expression, types)
+        type_ = _VISIT[type(expression)](self, expression, types)
         if not isinstance(expression, syntax.Invocation):
-            return found
-        if expression.name == "external":
+            return type_
+        name = expression.name
+        if name == "external":
             message = "external cannot be used in an expression: its result is an input"
-            return self.report(message, expression.span)
-        if isinstance(found, TupleType) or self.is_open(expression, found):
-            message = (
-                f"'{expression.name}' does not return one tensor: name its results"
-            )
-            return self.report(message, expression.span)
-        return found
+        elif isinstance(type_, TupleType) or self.is_open(expression, type_):
+            message = f"'{name}' does not return one tensor: name its results"
+        else:
+            return type_
+        return self.report(message, expression.span)
 
-    def is_open(self, invocation: syntax.Invocation, found: Type) -> bool:
+    def _want(self, wanted: Type, part: syntax.Expression, types: Types) -> None:
+        """Refuses a part of an expression that is of another type."""
+        type_ = self._visit(part, types)
+        if type_ not in (wanted, UNKNOWN):
+            self.report(f"this must be {wanted}, but is {type_}", part.span)
+
+    def is_open(self, invocation: syntax.Invocation, type_: Type) -> bool:
         """Whether it returns an array whose length only a primitive operation knows."""
-        if not isinstance(found, ArrayType):
+        if not isinstance(type_, ArrayType):
             return False
         pending, seen = [invocation.name], set[str]()
         while pending:
@@ -130,14 +128,14 @@ class ExpressionChecker:
         return _PRIMITIVES[type(value)]
 
     def _identifier(self, expression: syntax.Identifier, types: Types) -> Type:
-        if expression.name in types:
-            return types[expression.name]
-        message = f"'{expression.name}' is not defined"
-        if expression.name in ("True", "False"):
-            message += f": write {expression.name.lower()}"
-        else:
-            message += self._suggestion(expression.name, types)
-        return self.report(message, expression.span)
+        name = expression.name
+        if name in types:
+            return types[name]
+        is_python = name in ("True", "False")
+        advice = (
+            f": write {name.lower()}" if is_python else self._suggestion(name, types)
+        )
+        return self.report(f"'{name}' is not defined{advice}", expression.span)
 
     def _array(self, expression: syntax.Array, types: Types) -> Type:
         if isinstance(expression.items, syntax.Numbers):
@@ -149,10 +147,8 @@ class ExpressionChecker:
             item = self._visit(part, types)
             joined = item if joined is None else join(joined, item)
             if joined is None:
-                message = (
-                    f"the items of an array must be of one type, but this is {item}"
-                )
-                return self.report(message, part.span)
+                what = "the items of an array must be of one type"
+                return self.report(f"{what}, but this is {item}", part.span)
         return ArrayType(UNKNOWN) if joined is None else _array_of(joined)
 
     def _tuple(self, expression: syntax.Tuple, types: Types) -> Type:
@@ -163,22 +159,21 @@ class ExpressionChecker:
         operands = [self._visit(part, types) for part in expression.operands]
         if UNKNOWN in operands:
             return UNKNOWN
-        found = operator_type(expression.symbol, operands)
-        if found is not None:
-            return found
+        type_ = operator_type(expression.symbol, operands)
+        if type_ is not None:
+            return type_
         kinds = " and ".join(map(str, operands))
         advice = _advice_on_integers(expression, operands)
         message = f"'{expression.symbol}' does not apply to {kinds}{advice}"
         return self.report(message, expression.span)
 
     def _conditional(self, expression: syntax.Conditional, types: Types) -> Type:
-        condition = self._visit(expression.condition, types)
+        self._want(LOGICAL, expression.condition, types)
         value = self._visit(expression.value, types)
         otherwise = self._visit(expression.otherwise, types)
-        self._want(LOGICAL, condition, expression.condition)
-        found = join(value, otherwise)
-        if found is not None:
-            return found
+        type_ = join(value, otherwise)
+        if type_ is not None:
+            return type_
         message = f"the branches have different types, {value} and {otherwise}"
         return self.report(message, expression.span)
 
@@ -186,23 +181,19 @@ class ExpressionChecker:
         inner = dict(types)
         for loop in expression.loops:
             iterable = self._visit(loop.iterable, types)
-            inner[loop.name] = self._item(iterable, loop.iterable)
+            inner[loop.name] = UNKNOWN
+            if isinstance(iterable, ArrayType):
+                inner[loop.name] = iterable.item
+            elif iterable is not UNKNOWN:
+                message = f"this must be an array, but is {iterable}"
+                self.report(message, loop.iterable.span)
         if expression.condition is not None:
-            condition = self._visit(expression.condition, inner)
-            self._want(LOGICAL, condition, expression.condition)
+            self._want(LOGICAL, expression.condition, inner)
         return _array_of(self._visit(expression.value, inner))
-
-    def _item(self, iterable: Type, expression: syntax.Expression) -> Type:
-        if isinstance(iterable, ArrayType):
-            return iterable.item
-        if iterable is UNKNOWN:
-            return UNKNOWN
-        return self.report(f"this must be an array, but is {iterable}", expression.span)
 
     def _subscript(self, expression: syntax.Subscript, types: Types) -> Type:
         value = self._visit(expression.value, types)
-        index = self._visit(expression.index, types)
-        self._want(INTEGER, index, expression.index)
+        self._want(INTEGER, expression.index, types)
         if isinstance(value, TupleType):
             return self._tuple_item(expression.index, value.items)
         if isinstance(value, ArrayType):
@@ -223,7 +214,7 @@ class ExpressionChecker:
         value = self._visit(expression.value, types)
         for end in (expression.begin, expression.end):
             if end is not None:
-                self._want(INTEGER, self._visit(end, types), end)
+                self._want(INTEGER, end, types)
         if isinstance(value, ArrayType) or value in (STRING, UNKNOWN):
             return value
         return self.report(f"{value} has no range of items", expression.value.span)
@@ -235,15 +226,11 @@ class ExpressionChecker:
         argument = self._visit(expression.argument, types)
         if argument is UNKNOWN:
             return UNKNOWN
-        found = builtin_type(expression.name, argument)
-        if found is not None:
-            return found
+        type_ = builtin_type(expression.name, argument)
+        if type_ is not None:
+            return type_
         message = f"{expression.name} does not apply to {argument}"
         return self.report(message, expression.argument.span)
-
-    def _want(self, wanted: Type, found: Type, expression: syntax.Expression) -> None:
-        if found not in (wanted, UNKNOWN):
-            self.report(f"this must be {wanted}, but is {found}", expression.span)
 
     # Invocations
 
@@ -264,20 +251,23 @@ class ExpressionChecker:
             return self._visit_arguments(invocation, types)
         values = invocation.values
         if name == "update":
-            self._check_updated(values[names.index("variable")])
-        found = [
+            value = values[names.index("variable")]
+            variable = value.name if isinstance(value, syntax.Identifier) else None
+            if variable not in self.variables:
+                self.report("only a variable can be updated", value.span)
+        arguments = [
             self._argument(fragment, p, value, types)
             for p, value in zip(names, values, strict=True)
         ]
-        call = (name, invocation.dtype, names, *found)
+        call = (name, invocation.dtype, names, *arguments)
         valid = self.valid.get(call)
         if valid is not None:
             return valid
-        known = len(self.problems)
-        given = dict(zip(names, values, strict=True))
-        arguments = dict(zip(names, found, strict=True))
-        result = self._call(fragment, invocation, given, arguments, types)
-        if len(self.problems) == known:
+        count = len(self.problems)
+        pairs = zip(values, arguments, strict=True)
+        typed = dict(zip(names, pairs, strict=True))
+        result = self._call(fragment, invocation, typed, types)
+        if len(self.problems) == count:
             self.valid[call] = result
         return result
 
@@ -294,34 +284,34 @@ class ExpressionChecker:
                 return types[value.name]
             (wanted,) = (p.type for p in fragment.parameters if p.name == name)
             if wanted == STRING:
-                message = (
-                    f"'{value.name}' is not defined: write '{value.name}' in quotes"
+                what = f"'{value.name}' is not defined"
+                return self.report(
+                    f"{what}: write '{value.name}' in quotes", value.span
                 )
-                return self.report(message, value.span)
         return self._visit(value, types)
 
     def _call(
         self,
         fragment: syntax.Fragment,
         invocation: syntax.Invocation,
-        given: Mapping[str, syntax.Expression],
-        found: Mapping[str, Type],
+        arguments: Mapping[str, tuple[syntax.Expression, Type]],
         types: Types,
     ) -> Type:
-        """The type of an invocation, from the types of its arguments by parameter: the
-        arguments themselves are for messages.
-        """
+        """The type of an invocation, from its arguments, with their types, by parameter."""
         name, generics = fragment.name, self._generics(fragment, invocation)
-        known = len(self.problems)
+        is_faulty = False
         for p in fragment.parameters:
-            if p.name in given and not is_assignable(found[p.name], p.type, generics):
-                wanted = generics.bound(p.type)
-                message = f"argument '{p.name}' of '{name}' wants {wanted}, got {found[p.name]}"
-                self._report_misfit(message, given[p.name], wanted, types, generics)
-        is_faulty = UNKNOWN in found.values() or len(self.problems) > known
+            if p.name not in arguments:
+                continue
+            value, type_ = arguments[p.name]
+            is_faulty = is_faulty or type_ is UNKNOWN
+            if not is_assignable(type_, p.type, generics):
+                wanted, is_faulty = generics.bound(p.type), True
+                message = f"argument '{p.name}' of '{name}' wants {wanted}, got {type_}"
+                self._report_misfit(message, value, wanted, types, generics)
         if fragment.generic and generics.dtype is None and is_faulty:
             return UNKNOWN
-        self._check_defaults(fragment, given, generics, invocation.span)
+        self._check_defaults(fragment, arguments, generics, invocation.span)
         if fragment.generic is not None and generics.dtype is None:
             message = f"'{name}' needs a data type: write {name}<scalar>(...)"
             return self.report(message, invocation.span)
@@ -355,46 +345,33 @@ class ExpressionChecker:
         types: Types,
         generics: Generics,
     ) -> None:
-        """Reports an argument whose type is not that of its parameter."""
-        culprit, type_ = self._culprit(value, wanted, types, generics)
-        advice = _advice(culprit, type_)
-        self.report(message + advice, culprit.span, "lenient" if advice else None)
-
-    def _culprit(
-        self,
-        value: syntax.Expression,
-        wanted: Type,
-        types: Types,
-        generics: Generics,
-    ) -> tuple[syntax.Expression, Type]:
-        """The innermost written item that does not fit, and the type it should have."""
-        known = len(self.problems)
+        """Reports an argument whose type is not that of its parameter, at the innermost
+        written item that does not fit.
+        """
+        count = len(self.problems)
         for item, type_ in _written_items(value, wanted):
-            found = self.type_of(item, types)
-            del self.problems[known:]
-            if not is_assignable(found, type_, generics):
-                return self._culprit(item, type_, types, generics)
-        return value, wanted
+            item_type = self.type_of(item, types)
+            del self.problems[count:]
+            if not is_assignable(item_type, type_, generics):
+                self._report_misfit(message, item, type_, types, generics)
+                return
+        advice = _advice(value, wanted)
+        self.report(message + advice, value.span, "lenient" if advice else None)
 
     def _check_defaults(
         self,
         fragment: syntax.Fragment,
-        given: Container[str],
+        arguments: Container[str],
         generics: Generics,
         span: Span,
     ) -> None:
         """Checks that defaults of generic type have the type that the arguments set."""
         for p in fragment.parameters:
-            if p.default is None or p.name in given or not is_generic(p.type):
+            if p.default is None or p.name in arguments or not is_generic(p.type):
                 continue
             if not is_assignable(self.type_of(p.default, {}), p.type, generics):
                 what = f"the default of '{p.name}' is not {generics.bound(p.type)}"
                 self.report(f"{what}: give a value", span)
-
-    def _check_updated(self, value: syntax.Expression) -> None:
-        name = value.name if isinstance(value, syntax.Identifier) else None
-        if name not in self.variables:
-            self.report("only a variable can be updated", value.span)
 
 
 _VISIT: dict[type, Callable[..., Type]] = {
@@ -450,30 +427,25 @@ def _advice(expression: syntax.Expression, wanted: Type) -> str:
 
 def _advice_on_integers(expression: syntax.Operator, operands: list[Type]) -> str:
     """A correction where scalars in the place of integer literals would do."""
-    scalars = [
-        part
-        for part, type_ in zip(expression.operands, operands, strict=True)
-        if isinstance(part, syntax.Literal) and type_ == INTEGER
-    ]
-    corrected = [
-        SCALAR if part in scalars else type_
-        for part, type_ in zip(expression.operands, operands, strict=True)
-    ]
-    if not scalars or operator_type(expression.symbol, corrected) is None:
+    literals, corrected = list[str](), list[Type]()
+    for part, type_ in zip(expression.operands, operands, strict=True):
+        is_integer = isinstance(part, syntax.Literal) and type_ == INTEGER
+        corrected.append(SCALAR if is_integer else type_)
+        if isinstance(part, syntax.Literal) and is_integer:
+            literals.append(str(float(part.value)))
+    if not literals or operator_type(expression.symbol, corrected) is None:
         return ""
-    return f": write {' and '.join(str(float(part.value)) for part in scalars)}"
+    return f": write {' and '.join(literals)}"
 
 
 def identifiers(target: syntax.Expression) -> list[syntax.Identifier]:
     """The names that an assignment defines, in order."""
-    if isinstance(target, syntax.Identifier):
-        return [target]
-    found: list[syntax.Identifier] = []
+    names: list[syntax.Identifier] = []
     pending: list[syntax.Expression] = [target]
     while pending:
         part = pending.pop()
         if isinstance(part, syntax.Identifier):
-            found.append(part)
+            names.append(part)
         elif isinstance(part, (syntax.Array, syntax.Tuple)):
             pending += reversed(part.items)
-    return found
+    return names

@@ -1,4 +1,6 @@
-"""The types of the language, spelled as in declarations, and the casts between them."""
+"""The types of the language, spelled as in declarations, the casts between them, and the
+types of operators and built-in functions; emit/arithmetic.py computes their values.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,7 @@ def dtype_of(leaf: Primitive | TensorType) -> str | None:
 
 def leaves(type_: Type) -> list[Primitive | TensorType]:
     """The primitive and tensor types that a type is composed of."""
-    found: list[Primitive | TensorType] = []
+    parts: list[Primitive | TensorType] = []
     pending = [type_]
     while pending:
         part = pending.pop()
@@ -94,8 +96,8 @@ def leaves(type_: Type) -> list[Primitive | TensorType]:
         elif isinstance(part, TupleType):
             pending += reversed(part.items)
         else:
-            found.append(part)
-    return found
+            parts.append(part)
+    return parts
 
 
 def substitute(type_: Type, dtype: str) -> Type:
@@ -160,3 +162,59 @@ def join(left: Type, right: Type) -> Type | None:
     if is_assignable(left, right, Generics(GENERIC)):
         return right
     return left if is_assignable(right, left, Generics(GENERIC)) else None
+
+
+# ---- Operators and built-in functions ----
+
+# The operation that an operator maps to when an operand is a tensor, by its symbol and
+# the number of operands.
+OPERATIONS = {
+    ("+", 1): "copy", ("-", 1): "neg", ("!", 1): "not",
+    ("+", 2): "add", ("-", 2): "sub", ("*", 2): "mul", ("/", 2): "div", ("^", 2): "pow",
+    ("<", 2): "lt", ("<=", 2): "le", (">", 2): "gt", (">=", 2): "ge",
+    ("==", 2): "eq", ("!=", 2): "ne", ("&&", 2): "and", ("||", 2): "or",
+}  # fmt: skip
+_COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+
+
+def operator_type(symbol: str, operands: list[Type]) -> Type | None:
+    """The type of an operator on operands of given types; None where it does not apply."""
+    left, right = operands[0], operands[-1]
+    if symbol == "in":
+        if any(isinstance(leaf, TensorType) for o in operands for leaf in leaves(o)):
+            return None
+        fits = isinstance(right, ArrayType) and join(left, right.item) is not None
+        return LOGICAL if fits else None
+    is_logic = symbol in ("&&", "||", "!")
+    if any(isinstance(operand, TensorType) for operand in operands):
+        # As the operation of the operator declares it.
+        wanted = TensorType("logical" if is_logic else "scalar")
+        if not all(is_assignable(operand, wanted, Generics()) for operand in operands):
+            return None
+        return TensorType("logical") if symbol in _COMPARISONS else wanted
+    is_binary = len(operands) == 2
+    if is_binary and symbol == "+" and isinstance(left, ArrayType):
+        return join(left, right) if isinstance(right, ArrayType) else None
+    if is_binary and symbol == "*" and right == INTEGER and _is_countable(left):
+        return left
+    if left != right or not isinstance(left, Primitive):
+        return None
+    if symbol in ("==", "!="):
+        return LOGICAL
+    if left == STRING:
+        return STRING if is_binary and symbol == "+" else None
+    if left not in ((LOGICAL,) if is_logic else (SCALAR, INTEGER)):
+        return None
+    return LOGICAL if symbol in _COMPARISONS else left
+
+
+def builtin_type(name: str, argument: Type) -> Type | None:
+    """The type of a built-in function's value; None where it does not apply."""
+    if name in ("length_of", "range_of"):
+        result = INTEGER if name == "length_of" else ArrayType(INTEGER)
+        return result if _is_countable(argument) else None
+    return Primitive(name) if isinstance(argument, Primitive) else None
+
+
+def _is_countable(type_: Type) -> bool:
+    return isinstance(type_, ArrayType) or type_ == STRING

@@ -8,7 +8,7 @@ it stands where those stand that read its results.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.graph.ir import Graph, Operation, Tensor
@@ -37,27 +37,13 @@ def blocks(forward: Graph, backward: Backward) -> list[int]:
     """
     places = _known_places(forward, backward)
     operations = backward.graph.operations
-    _place_replaced(places, _involved(operations))
+    _place_replaced(places, operations)
     _place_rest(places, operations)
     # What nothing reads, and is made of nothing, is at the end: zeros, the gradient of a
     # tensor without influence.
     last = len(forward.operations) - 1
-    found = (_known(places, op.outputs) for op in operations)
-    return [last if place is None else place for place in found]
-
-
-def origin_of(
-    operation: Operation, names: Mapping[Tensor, str], forward: Container[str]
-) -> Operation | None:
-    """The forward operation whose derivative an operation is part of. The forward graph
-    may be a backward graph itself: what is computed again has the origin that it had.
-
-    Args:
-        operation: an operation of the backward graph.
-        names: what the tensors of that are called.
-        forward: the names of the tensors of the forward graph.
-    """
-    return None if names[operation.outputs[0]] in forward else operation.origin
+    own = (_place_of(places, op.outputs) for op in operations)
+    return [last if place is None else place for place in own]
 
 
 def _known_places(forward: Graph, backward: Backward) -> Places:
@@ -71,19 +57,14 @@ def _known_places(forward: Graph, backward: Backward) -> Places:
     return {tensor: known[name] for tensor, name in names if name in known}
 
 
-def _involved(operations: Iterable[Operation]) -> list[Operation]:
-    """The forward operations that a backward graph knows of: its own ones, and those that
-    it has derivatives of.
-    """
-    own = [op for op in operations if op.origin is None]
-    origins = dict.fromkeys(op.origin for op in operations if op.origin is not None)
-    return [*own, *origins]
-
-
-def _place_replaced(places: Places, involved: list[Operation]) -> None:
+def _place_replaced(places: Places, operations: Iterable[Operation]) -> None:
     """Places what an operation was replaced by: its results lead to a tensor that the
     forward graph has.
     """
+    # The forward operations: those in the backward graph, and those of its derivatives.
+    own = [op for op in operations if op.origin is None]
+    origins = dict.fromkeys(op.origin for op in operations if op.origin is not None)
+    involved = [*own, *origins]
     readers: dict[Tensor, list[Tensor]] = {}
     for operation in involved:
         for tensor in operation.inputs:
@@ -104,11 +85,12 @@ def _place_rest(places: Places, operations: tuple[Operation, ...]) -> None:
     has no other place with the first operation that reads it, or where its operands are.
     """
     for operation in operations:
-        _put(places, operation.outputs, _of_origin(places, operation))
+        if operation.origin is not None:
+            _put(places, operation.outputs, _place_of(places, operation.origin.outputs))
     for operation in reversed(operations):
-        _put(places, operation.inputs, _known(places, operation.outputs))
+        _put(places, operation.inputs, _place_of(places, operation.outputs))
     for operation in operations:
-        _put(places, operation.outputs, _known(places, operation.inputs[::-1]))
+        _put(places, operation.outputs, _place_of(places, operation.inputs[::-1]))
 
 
 def _put(places: Places, tensors: Iterable[Tensor], place: int | None) -> None:
@@ -118,10 +100,5 @@ def _put(places: Places, tensors: Iterable[Tensor], place: int | None) -> None:
             places.setdefault(tensor, place)
 
 
-def _of_origin(places: Places, operation: Operation) -> int | None:
-    origin = operation.origin
-    return None if origin is None else _known(places, origin.outputs)
-
-
-def _known(places: Places, tensors: Iterable[Tensor]) -> int | None:
+def _place_of(places: Places, tensors: Iterable[Tensor]) -> int | None:
     return next((places[t] for t in tensors if t in places), None)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+import inspect
+import re
+from collections.abc import Callable, Container, Mapping
+from functools import cache, lru_cache, partial
 from math import prod
 from typing import Any
 
@@ -10,16 +13,17 @@ from nnef_grad.autodiff.activity import find_activity
 from nnef_grad.autodiff.backward import Backward, Broadcast, summary
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.autodiff.statistics import statistics
+from nnef_grad.emit.evaluation import instantiate_body
 from nnef_grad.graph.ir import Graph, Operation, Tensor, tensors
 from nnef_grad.graph.printer import print_operation, print_value
 from nnef_grad.graph.symbols import refuse_symbols
+from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops import SHAPES
 from nnef_grad.ops.costs import byte_size, bytes_moved, multiply_adds
 from nnef_grad.ops.liveness import memory_alive
-from nnef_grad.ops.traits import FED
-from nnef_grad.reports.blocks import blocks, hosts, origin_of
+from nnef_grad.ops.traits import FED, SOURCES, STEPS
+from nnef_grad.reports.blocks import blocks, hosts
 from nnef_grad.reports.folds import Fold, Part, folds
-from nnef_grad.reports.rule_texts import RuleText, of_update, rule_text
 from nnef_grad.reports.values import json_number
 
 Data = dict[str, Any]
@@ -28,6 +32,14 @@ Data = dict[str, Any]
 LONGEST = 4000
 # What `unbroadcast` emits.
 _REDUCTIONS = ("sum_reduce", "squeeze")
+# A fragment has no braces but those of its body.
+_DEFINITION = re.compile(r"fragment\b[^{]*\{[^}]*\}")
+_NONE = {
+    **dict.fromkeys(SOURCES, "it has no operands: there is nothing to differentiate"),
+    **dict.fromkeys(
+        STEPS, "a step function: the derivative is zero wherever it exists"
+    ),
+}
 
 
 def contents(
@@ -37,25 +49,13 @@ def contents(
     values: Mapping[str, Data] | None = None,
     losses: Mapping[int, float] | None = None,
 ) -> Data:
-    """The contents of the page for a graph and its backward graph.
-
-    Args:
-        forward: the graph.
-        backward: its backward graph.
-        rules: the rules that it was made with.
-        values: what is known of the values of gradients; see `values_shown`.
-        losses: those of a training, by the number of the step.
-
-    Returns:
-        Plain data, for JSON. Operations are named by their indices.
-
-    Raises:
-        InvalidGraphError: an extent has no number.
+    """The contents of the page for a graph and its backward graph: plain data, for JSON.
+    Operations are named by their indices. The values of gradients are those of
+    `values_shown`, the losses are by the number of the step.
     """
     refuse_symbols(forward, "a report cannot count with")
     drawn = hosts(forward)
     texts = _RuleTexts(rules, {*rules.shapes, *SHAPES, *forward.custom_operations})
-    beside = blocks(forward, backward)
     theirs = forward.tensors
     return {
         "title": forward.name,
@@ -68,12 +68,12 @@ def contents(
         },
         "backward": {
             **_graph(backward.graph, theirs, texts),
-            "places": beside,
+            "places": blocks(forward, backward),
             "broadcasts": _broadcasts(forward, backward),
             "seeds": dict(backward.seeds),
             "gradients": dict(backward.gradients),
         },
-        "rules": [list(text) for text in texts.found],
+        "rules": [list(text) for text in texts.indices],
         "values": dict(values or {}),
         "losses": [
             [int(step), json_number(float(loss))]
@@ -91,8 +91,8 @@ def _active(forward: Graph, backward: Backward, rules: Rules) -> list[bool]:
         [theirs[name] for name in names if name in theirs]
         for names in (backward.gradients, backward.outputs, backward.stopped)
     )
-    found = find_activity(forward, wrt, ends, rules, stopped)
-    operations = {operation for operation, _ in found.operations}
+    activity = find_activity(forward, wrt, ends, rules, stopped)
+    operations = {operation for operation, _ in activity.operations}
     return [operation in operations for operation in forward.operations]
 
 
@@ -106,14 +106,14 @@ def _graph(graph: Graph, theirs: Container[str], texts: _RuleTexts) -> Data:
     """The contents for one graph; `theirs` are the tensors of the forward graph."""
     names = graph.names
     alive = memory_alive(graph, byte_size, kept=graph.outputs)
-    totals = statistics(graph).as_data(by_operation=False)
     return {
-        "totals": totals,
+        "totals": statistics(graph).as_data(by_operation=False),
         "inputs": list(graph.input_names),
         "outputs": list(graph.output_names),
         "tensors": [[n, t.dtype, list(t.shape)] for n, t in graph.tensors.items()],
         "operations": [
-            _operation(op, names, origin_of(op, names, theirs), memory, texts)
+            # What is computed again has the origin that it had in the forward graph.
+            _operation(op, names, names[op.outputs[0]] in theirs, memory, texts)
             for op, memory in zip(graph.operations, alive, strict=True)
         ],
     }
@@ -122,46 +122,33 @@ def _graph(graph: Graph, theirs: Container[str], texts: _RuleTexts) -> Data:
 def _operation(
     operation: Operation,
     names: Mapping[Tensor, str],
-    origin: Operation | None,
+    is_forward: bool,
     bytes_alive: int,
     texts: _RuleTexts,
 ) -> Data:
+    definition, settings = operation.definition, operation.settings
+    operands = zip(definition.operands, operation.operands, strict=True)
+    shape = SHAPES.get(operation.name)
+    origin = None if is_forward else operation.origin
     return {
         "kind": operation.name,
         "text": _clipped(print_operation(operation, names)),
-        "operands": _operands(operation, names),
+        # The parameters that tensors are given for.
+        "operands": [(p.name, names[t]) for p, x in operands for t in tensors((x,))],
         "results": [names[t] for t in operation.outputs],
-        "attributes": _attributes(operation),
+        "attributes": [
+            (p.name, _clipped(print_value(p.type, settings[p.name])))
+            for p in definition.attributes
+        ],
         "multiplyAdds": multiply_adds(operation),
         "bytesMoved": bytes_moved(operation),
         "bytesAlive": None if operation.name in FED else bytes_alive,
         "rule": texts.index(origin or operation),
         "isDerivative": origin is not None and texts.is_known(origin),
         "isUpdate": origin is not None and not texts.is_known(origin),
-        "family": _family(operation),
+        # That of its shape function.
+        "family": shape.__module__.rpartition(".")[2] if shape else "",
     }
-
-
-def _family(operation: Operation) -> str:
-    """The family of an operation: that of its shape function."""
-    shape = SHAPES.get(operation.name)
-    return "" if shape is None else shape.__module__.rpartition(".")[2]
-
-
-def _operands(
-    operation: Operation, names: Mapping[Tensor, str]
-) -> list[tuple[str, str]]:
-    """The parameters that tensors are given for, each with the name of the tensor."""
-    pairs = zip(operation.definition.operands, operation.operands, strict=True)
-    return [(p.name, names[t]) for p, given in pairs for t in tensors((given,))]
-
-
-def _attributes(operation: Operation) -> list[tuple[str, str]]:
-    """The attributes with their values, defaults included."""
-    return [
-        (p.name, _clipped(print_value(p.type, operation.settings[p.name])))
-        for p in operation.definition.attributes
-    ]
 
 
 def _clipped(text: str) -> str:
@@ -169,47 +156,16 @@ def _clipped(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} \N{HORIZONTAL ELLIPSIS}"
 
 
-class _RuleTexts:
-    """The texts of rules, each once: operations of a kind share theirs."""
-
-    def __init__(self, rules: Rules, operations: set[str]) -> None:
-        self._rules = rules
-        self._operations = operations
-        self._indices: dict[RuleText, int] = {}
-        self._known: dict[Operation, int] = {}
-
-    @property
-    def found(self) -> Sequence[RuleText]:
-        """The texts, in the order of their indices."""
-        return list(self._indices)
-
-    def is_known(self, origin: Operation) -> bool:
-        """Whether it is an operation that is differentiated: an optimizer is none."""
-        return origin.name in self._operations
-
-    def index(self, operation: Operation) -> int:
-        """The index of the text about an operation."""
-        if operation not in self._known:
-            text = (
-                rule_text(self._rules, operation)
-                if self.is_known(operation)
-                else of_update(operation.definition)
-            )
-            index = self._indices.setdefault(text, len(self._indices))
-            self._known[operation] = index
-        return self._known[operation]
-
-
 def _broadcasts(forward: Graph, backward: Backward) -> list[str]:
     """For each operation of a backward graph, which broadcasts it undoes, if it does."""
-    there, made = forward.tensors, backward.graph.tensors
+    there, names = forward.tensors, backward.graph.tensors
     makers = {t: op for op in backward.graph.operations for t in op.outputs}
-    said: dict[Operation, dict[str, None]] = {}
+    texts: dict[Operation, dict[str, None]] = {}
     for name, broadcasts in backward.broadcasts.items():
         sentences = dict.fromkeys(_said(b, there) for b in broadcasts)
-        for reduction in _reductions(makers, made[name]) if name in made else ():
-            said.setdefault(reduction, {}).update(sentences)
-    return ["; ".join(said.get(op, ())) for op in backward.graph.operations]
+        for reduction in _reductions(makers, names[name]) if name in names else ():
+            texts.setdefault(reduction, {}).update(sentences)
+    return ["; ".join(texts.get(op, ())) for op in backward.graph.operations]
 
 
 def _reductions(
@@ -219,7 +175,7 @@ def _reductions(
     sum may come before what is computed of it, where that is the same and cheaper. All of
     it is part of the derivative of one operation.
     """
-    found, seen, waiting = [], set[Operation](), [makers[gradient]]
+    reductions, seen, waiting = [], set[Operation](), [makers[gradient]]
     origin = makers[gradient].origin
     while waiting:
         operation = waiting.pop()
@@ -227,11 +183,11 @@ def _reductions(
             continue
         seen.add(operation)
         if operation.name in _REDUCTIONS:
-            found.append(operation)
+            reductions.append(operation)
         if operation.name != "sum_reduce":
             size = prod(operation.outputs[0].shape)
             waiting += [makers[t] for t in operation.inputs if prod(t.shape) == size]
-    return found
+    return reductions
 
 
 def _said(broadcast: Broadcast, there: Mapping[str, Tensor]) -> str:
@@ -241,3 +197,85 @@ def _said(broadcast: Broadcast, there: Mapping[str, Tensor]) -> str:
         for name in broadcast
     )
     return f"{operand} was broadcast to {result}"
+
+
+# ---- The texts of rules: how an operation was differentiated, for a reader ----
+
+
+# A phrase, which rule it is, and its text, in NNEF or Python, if there is one.
+_RuleText = tuple[str, str]
+
+
+class _RuleTexts:
+    """The texts of rules, each once: operations of a kind share theirs.
+
+    Attributes:
+        indices: the texts, in order, with their indices.
+    """
+
+    def __init__(self, rules: Rules, operations: set[str]) -> None:
+        self._rules = rules
+        self._operations = operations
+        self.indices: dict[_RuleText, int] = {}
+        self.index = cache(self._index)
+
+    def is_known(self, origin: Operation) -> bool:
+        """Whether it is an operation that is differentiated: an optimizer is none."""
+        return origin.name in self._operations
+
+    def _index(self, operation: Operation) -> int:
+        """The index of the text about an operation."""
+        is_known = self.is_known(operation)
+        of_rule = _rule_text(self._rules, operation) if is_known else None
+        text = of_rule or _of_update(operation.definition)
+        return self.indices.setdefault(text, len(self.indices))
+
+
+def _rule_text(rules: Rules, operation: Operation) -> _RuleText:
+    """How the rules differentiate an operation."""
+    name = operation.name
+    if name in _NONE:
+        return _NONE[name], ""
+    derivation = rules.derivation(operation)
+    vjp, decompose = derivation.vjp, derivation.decompose
+    if isinstance(vjp, partial):
+        (fragment,) = vjp.args
+        place = f"{fragment.name} in {fragment.span.source.name}"
+        return place, _definition(fragment)
+    if vjp is not None:
+        return _place(vjp), _source(vjp)
+    if decompose is instantiate_body:
+        body = _definition(operation.definition)
+        return "differentiated through its definition", body
+    if decompose is not None:
+        how = "replaced by other operations, which are differentiated"
+        return f"{how}: {_place(decompose)}", _source(decompose)
+    return "it has no derivative: its results do not move with its operands", ""
+
+
+def _of_update(recipe: Fragment) -> _RuleText:
+    """The use that a training step makes of gradients: an optimizer, or clipping."""
+    return f"part of {recipe.name}, in the training step", _definition(recipe)
+
+
+def _definition(fragment: Fragment) -> str:
+    """The definition of a fragment, as it was written."""
+    text, place = fragment.span.source.text, fragment.span.start
+    match = _DEFINITION.match(text, max(text.rfind("fragment", 0, place), 0))
+    return "" if match is None else match[0]
+
+
+def _place(function: Callable[..., Any]) -> str:
+    """The name of a function, and the file that it is in."""
+    name = getattr(function, "__name__", type(function).__name__)
+    module = getattr(function, "__module__", None) or ""
+    return f"{name} in {module.replace('.', '/')}.py" if module else name
+
+
+@lru_cache(maxsize=256)
+def _source(function: Callable[..., Any]) -> str:
+    """The text of a function, where Python has it; otherwise what it says of itself."""
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        return inspect.getdoc(function) or ""

@@ -28,11 +28,8 @@ Part = Union[int, "Fold"]
 
 @dataclass(frozen=True)
 class Fold:
-    """Operations that may be drawn as one.
-
-    Attributes:
-        name: what the module is called; empty where it has no name.
-        parts: the operations and folds in it, in order.
+    """Operations that may be drawn as one: what the module is called, empty where it has no
+    name, and the operations and folds in it, in order.
     """
 
     name: str
@@ -40,15 +37,14 @@ class Fold:
 
 
 def folds(graph: Graph, hosts: Sequence[int]) -> Fold:
-    """The whole graph as a fold.
-
-    Args:
-        graph: the forward graph.
-        hosts: for each operation, the index of the one that it is drawn with.
+    """The whole graph as a fold; the hosts are, for each operation, the index of the one
+    that it is drawn with.
     """
     drawn = [index for index, host in enumerate(hosts) if index == host]
-    paths = _without_root(_paths(graph, hosts, drawn))
-    named = _nested([(paths[index], index) for index in drawn])
+    paths = _paths(graph, hosts, drawn)
+    # Without what all of them begin with.
+    root = len(_common([path for path in paths.values() if path]))
+    named = _nested([(paths[index][root:], index) for index in drawn])
     return Fold(graph.name, _narrow(named, _crossings(graph, hosts)))
 
 
@@ -60,8 +56,8 @@ def _paths(graph: Graph, hosts: Sequence[int], drawn: Sequence[int]) -> dict[int
     for index in drawn:
         operation = graph.operations[index]
         origins = sorted({makers[t] for t in operation.inputs if t in makers})
-        known = _module_around([around[origin] for origin in origins])
-        around[index] = own[index][:-1] if index in own else known
+        module = _module_around([around[origin] for origin in origins])
+        around[index] = own[index][:-1] if index in own else module
         makers.update((t, index) for t in operation.outputs)
     paths = {index: own.get(index, around[index]) for index in drawn}
     return _without_gaps(paths, own)
@@ -108,39 +104,26 @@ def _without_gaps(paths: dict[int, Path], own: dict[int, Path]) -> dict[int, Pat
         following[index] = after
         after = own.get(index, after)
     before: Path = ()
-    found = {}
+    whole = {}
     for index, path in paths.items():
         between = _common([before, following[index]])
         is_inside = index not in own and len(between) >= len(path)
-        found[index] = between if is_inside else path
-        before = found[index]
-    return found
-
-
-def _without_root(paths: dict[int, Path]) -> dict[int, Path]:
-    """The paths without what all of them begin with."""
-    root = len(_common([path for path in paths.values() if path]))
-    return {index: path[root:] for index, path in paths.items()}
+        whole[index] = before = between if is_inside else path
+    return whole
 
 
 def _common(paths: Sequence[Path]) -> Path:
     """The common beginning of all paths."""
-    if not paths:
-        return ()
-    pairs = zip(min(paths), max(paths), strict=False)
-    same = takewhile(lambda pair: pair[0] == pair[1], pairs)
-    return tuple(step for step, _ in same)
+    pairs = zip(min(paths, default=()), max(paths, default=()), strict=False)
+    return tuple(step for step, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _nested(items: Sequence[tuple[Path, int]]) -> tuple[Part, ...]:
     """Folds of the operations that follow one another in a module."""
     parts: list[Part] = []
     for step, run in groupby(items, key=lambda item: item[0][:1]):
-        inside = list(run)
-        if step:
-            parts += _fold(step[0], _nested([(path[1:], i) for path, i in inside]))
-        else:
-            parts += [index for _, index in inside]
+        inside = [(path[1:], index) for path, index in run]
+        parts += _fold(step[0], _nested(inside)) if step else [i for _, i in inside]
     return tuple(parts)
 
 
@@ -177,10 +160,9 @@ def _grouped(parts: Sequence[Part], crossings: Sequence[int]) -> list[Part]:
     groups: list[Part] = []
     start = 0
     while start < len(parts):
-        ends = range(start + WIDEST // 3, min(start + WIDEST, len(parts)) + 1)
-        if len(parts) - start <= WIDEST:
-            end = len(parts)
-        else:
+        end = len(parts)
+        if end - start > WIDEST:
+            ends = range(start + WIDEST // 3, start + WIDEST + 1)
             end = min(ends, key=lambda e: (crossings[_last(parts[e - 1])], -e))
         group = tuple(parts[start:end])
         groups.append(Fold("", group) if len(group) > 1 else group[0])

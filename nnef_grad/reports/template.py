@@ -21,16 +21,8 @@ FOLDER = Path(__file__).parent / "page"
 # the window as it was, but for the one name that main.js gives it.
 SCRIPTS = (
     "vendor/dagre.min.js",
-    *(
-        "model.js",
-        "layout.js",
-        "draw.js",
-        "scene.js",
-        "view.js",
-        "details.js",
-        "tables.js",
-    ),
-    *("plot.js", "memory.js", "training.js", "compare.js", "save.js"),
+    *("model.js", "layout.js", "draw.js", "scene.js", "view.js", "details.js"),
+    *("tables.js", "plot.js", "memory.js", "training.js", "compare.js", "save.js"),
     *("search.js", "main.js"),
 )
 # Of dagre: every page has a copy of it.

@@ -28,18 +28,20 @@ def values_shown(
     checked: Checked | None,
     values: Mapping[str, npt.ArrayLike | Spread] | None,
 ) -> dict[str, dict[str, Any]]:
-    """The numbers shown of each gradient, by its name.
-
-    Args:
-        backward: the backward graph.
-        checked: its comparison with central differences.
-        values: the gradients, or their spreads, by their names; those at the point of the
-            comparison, if not given.
+    """The numbers shown of each gradient of a backward graph, by its name: from its
+    comparison with central differences, or from gradients, or their spreads, by name.
     """
     compared = {g.gradient: g for g in checked.gradients} if checked else {}
     spreads = {name: gradient.spread for name, gradient in compared.items()}
     if values is not None:
-        spreads |= _spreads(values, {*backward.gradients.values()})
+        from nnef_grad.interpreter.spread import Spread, spread_of
+
+        wanted = values.keys() & backward.gradients.values()
+        spreads |= {
+            name: value if isinstance(value, Spread) else spread_of(value)
+            for name, value in values.items()
+            if name in wanted
+        }
     reference = _reference(backward, spreads)
     return {
         name: {
@@ -51,18 +53,6 @@ def values_shown(
             "error": json_number(compared[name].error) if name in compared else None,
         }
         for name, spread in spreads.items()
-    }
-
-
-def _spreads(
-    values: Mapping[str, npt.ArrayLike | Spread], wanted: set[str]
-) -> dict[str, Spread]:
-    from nnef_grad.interpreter.spread import Spread, spread_of
-
-    return {
-        name: value if isinstance(value, Spread) else spread_of(value)
-        for name, value in values.items()
-        if name in wanted
     }
 
 

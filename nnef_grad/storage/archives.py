@@ -12,19 +12,20 @@ import gzip
 import tarfile
 import zlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from threading import Lock
 from typing import BinaryIO, NoReturn
 
 from nnef_grad.base.errors import UsageError, brief
-from nnef_grad.storage.files import PIECE, Readable, copy
-from nnef_grad.storage.parts import Part
+from nnef_grad.storage.files import PIECE, Part, StoredPart
 from nnef_grad.storage.paths import DATA, MAX_FILES, Steps, member_steps
 
 BLOCK = tarfile.BLOCKSIZE
 END = bytes(BLOCK)
 GZIP = b"\x1f\x8b"
 
+# The bytes kept of each file: the header of a tensor file.
+KEPT = 128
 # The limits of extension headers, and of names.
 MAX_EXTENSION = 2**20
 MAX_NAME = 1024
@@ -45,9 +46,8 @@ TOO_SHORT = "the archive ends too early"
 
 # Headers that extend those of the next member, or of all members.
 LONG_NAME, LONG_LINK = tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK
-OF_NEXT = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE)
-OF_ALL = (tarfile.XGLTYPE,)
-EXTENSIONS = (LONG_NAME, LONG_LINK, *OF_NEXT, *OF_ALL)
+OF_ALL = tarfile.XGLTYPE
+EXTENSIONS = (LONG_NAME, LONG_LINK, tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, OF_ALL)
 
 _REFUSED = {
     tarfile.LNKTYPE: "a link",
@@ -68,30 +68,23 @@ def is_archive(head: bytes) -> bool:
 
 
 class Unpacked:
-    """The decompressed bytes of an archive. They are best read in order: going back in
-    a compressed archive starts over.
-    """
+    """The bytes of an archive. Going back in a compressed one starts over."""
 
     def __init__(self, name: str, file: BinaryIO) -> None:
         self.name = name
-        self._stream = _decompress(file)
+        file.seek(0)
+        is_compressed = file.read(len(GZIP)) == GZIP
+        file.seek(0)
+        self._stream = gzip.GzipFile(fileobj=file) if is_compressed else file
         # Seeking and reading must be atomic where threads share an archive.
         self._lock = Lock()
 
     def read(self, start: int, size: int) -> bytes:
         """Up to `size` bytes; fewer at the end of the archive."""
-        with self._lock, self._reading():
-            self._stream.seek(start)
-            return self._stream.read(size)
-
-    def fail(self, what: str) -> NoReturn:
-        """Raises an error about the archive."""
-        raise UsageError(brief(f"cannot read '{self.name}': {what}"))
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
         try:
-            yield
+            with self._lock:
+                self._stream.seek(start)
+                return self._stream.read(size)
         except EOFError:
             self.fail(TOO_SHORT)
         except (gzip.BadGzipFile, zlib.error) as error:
@@ -99,18 +92,13 @@ class Unpacked:
         except OSError as error:
             self.fail(error.strerror or str(error))
 
-
-def _decompress(file: BinaryIO) -> BinaryIO:
-    file.seek(0)
-    is_compressed = file.read(len(GZIP)) == GZIP
-    file.seek(0)
-    return gzip.GzipFile(fileobj=file) if is_compressed else file  # type: ignore[return-value]
+    def fail(self, what: str) -> NoReturn:
+        """Raises an error about the archive."""
+        raise UsageError(brief(f"cannot read '{self.name}': {what}"))
 
 
-class Member(Part):
-    """A file in an archive: `size` bytes from `start`. Its beginning is kept when it is
-    read for the first time.
-    """
+class Member(StoredPart):
+    """A file in an archive: `size` bytes from `start`. Its beginning is kept."""
 
     def __init__(self, archive: Unpacked, steps: Steps, start: int, size: int) -> None:
         self.name = f"{archive.name}/{'/'.join(steps)}"
@@ -120,44 +108,25 @@ class Member(Part):
         self._archive = archive
         self._kept = b""
 
-    def open(self) -> AbstractContextManager[Readable]:
-        return nullcontext(_Opened(self._archive, self.start, self.size))
-
-    def beginning(self, size: int) -> bytes:
-        if len(self._kept) < min(size, self.size):
-            self._kept = super().beginning(size)
-        return self._kept[:size]
-
-
-class _Opened:
-    """The bytes of a member, from its beginning."""
-
-    def __init__(self, archive: Unpacked, start: int, left: int) -> None:
-        self._archive = archive
-        self._position = start
-        self._left = left
-
-    def read(self, size: int, /) -> bytes | bytearray:
-        """Up to `size` bytes; fewer at the end of the member."""
-        data = bytearray(min(size, self._left))
+    def read(self, start: int, size: int) -> bytes | bytearray:
+        end = max(start, min(start + size, self.size))
+        if end <= len(self._kept):
+            return self._kept[start:end]
+        data = bytearray(end - start)
         # Decompressing it in one piece would take twice the memory.
-        for start in range(0, len(data), PIECE):
-            end = min(start + PIECE, len(data))
-            piece = self._archive.read(self._position, end - start)
-            if len(piece) < end - start:
+        for place in range(0, len(data), PIECE):
+            wanted = min(PIECE, len(data) - place)
+            piece = self._archive.read(self.start + start + place, wanted)
+            if len(piece) < wanted:
                 self._archive.fail(TOO_SHORT)
-            data[start:end] = piece
-            self._position += len(piece)
-        self._left -= len(data)
+            data[place : place + wanted] = piece
+        if start == 0:
+            self._kept = bytes(data[:KEPT])
         return data
 
 
 def members(archive: Unpacked) -> Iterator[Member]:
-    """The files in an archive, in order. Iterating to the end reads the whole archive.
-
-    Raises:
-        UsageError: it is damaged, too large, or contains files that no model has.
-    """
+    """The files in an archive, in order. Iterating to the end reads the whole archive."""
     seen: set[Steps] = set()
     other = 0
     for count, member in enumerate(_entries(archive)):
@@ -172,6 +141,7 @@ def members(archive: Unpacked) -> Iterator[Member]:
             other += member.size
         if other > MAX_OTHER:
             archive.fail(f"it contains more than {MAX_OTHER} bytes that no model has")
+        member.read(0, KEPT)  # cheap now: the stream is there
         yield member
 
 
@@ -256,7 +226,7 @@ def _extension(
     if header.type == LONG_LINK:
         return {}
     records = dict(_records(archive, data))
-    if header.type not in OF_ALL:
+    if header.type != OF_ALL:
         return records
     if {"path", "size"} & records.keys():
         archive.fail("a header gives all members the same name or size")
@@ -264,9 +234,7 @@ def _extension(
 
 
 def _records(archive: Unpacked, data: bytes) -> Iterator[tuple[str, str]]:
-    """The keys and values of lines such as `20 path=graph.nnef`, which begin with their
-    length.
-    """
+    """The keys and values of lines such as `20 path=graph.nnef`: 20 is the length."""
     start = 0
     while start < len(data):
         digits, _, _ = data[start : start + 20].partition(b" ")
@@ -298,19 +266,17 @@ def compressed(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
         yield stream  # type: ignore[misc]
 
 
-def write_member(target: BinaryIO, steps: Steps, source: Readable, size: int) -> None:
-    """Writes a member with `size` bytes of a source.
-
-    Raises:
-        UsageError: there are fewer.
-        OSError: it cannot be written.
-    """
+def write_member(target: BinaryIO, steps: Steps, part: Part) -> None:
+    """Writes a member with the bytes of a part."""
     header = tarfile.TarInfo("/".join(steps))
-    header.size = size
+    header.size = part.size
     header.mode = 0o644
     target.write(header.tobuf(tarfile.PAX_FORMAT))
-    copy(source, target, size)
-    target.write(bytes(-size % BLOCK))
+    start = target.tell()
+    part.write(target)
+    if target.tell() - start != part.size:
+        raise UsageError(f"'{header.name}' has changed while it was being written")
+    target.write(bytes(-part.size % BLOCK))
 
 
 def write_end(target: BinaryIO) -> None:

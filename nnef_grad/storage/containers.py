@@ -16,19 +16,20 @@ from typing import BinaryIO
 
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.source import Source
-from nnef_grad.storage import paths
 from nnef_grad.storage.archives import BLOCK, Member, Unpacked, is_archive, members
-from nnef_grad.storage.files import PathLike, reading, text_of
-from nnef_grad.storage.parts import FileInFolder, Part
-from nnef_grad.storage.paths import Steps, same_in_lower_case
+from nnef_grad.storage.files import PathLike, StoredPart, reading, text_of
+from nnef_grad.storage.paths import (
+    FileInFolder,
+    Steps,
+    entries_inside,
+    files_inside,
+)
 
 GRAPH = "graph.nnef"
 QUANTIZATION = "graph.quant"
 # The subfolder with the second document of a training step that has two.
 APPLY = "apply"
 
-# The bytes kept of each file in an archive: the header of a tensor file.
-KEPT = 128
 # The number of files listed when the graph is missing.
 NAMED = 4
 
@@ -40,21 +41,49 @@ class Container(ABC):
 
     name: str
 
-    @abstractmethod
     def graph(self) -> Source:
         """The text of the graph."""
+        text = self.text(GRAPH)
+        if text is not None:
+            return text
+        names = sorted(self.names())
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        instead = f"it has {', '.join(names[:NAMED])}{more}" if names else "it is empty"
+        raise UsageError(f"there is no {GRAPH} in '{self.name}': {instead}")
 
-    @abstractmethod
     def quantization(self) -> Source | None:
         """The quantization info, if there is any."""
+        return self.text(QUANTIZATION)
+
+    def find(self, steps: Steps) -> StoredPart | None:
+        """The file at a path, ignoring case: the exact match, or the only one."""
+        places = self.same(steps)
+        if steps in places:
+            return self.part(steps)
+        if len(places) > 1:
+            names = " and ".join(repr("/".join(place)) for place in sorted(places)[:2])
+            raise UsageError(f"'{self.name}' has both {names}: which one is meant?")
+        return self.part(places[0]) if places else None
 
     @abstractmethod
     def files(self) -> Iterator[Steps]:
         """The paths of all its files, in the order in which they are read fastest."""
 
     @abstractmethod
-    def find(self, steps: Steps) -> Part | None:
-        """The file at a path, ignoring case: the exact match, or the only one."""
+    def names(self) -> Iterable[str]:
+        """The names of what is in it, for messages."""
+
+    @abstractmethod
+    def same(self, steps: Steps) -> list[Steps]:
+        """The paths that are equal to this one but for case."""
+
+    @abstractmethod
+    def part(self, steps: Steps) -> StoredPart:
+        """The file at a path."""
+
+    @abstractmethod
+    def text(self, name: str) -> Source | None:
+        """One of the texts of the model, if it is there."""
 
 
 class _Folder(Container):
@@ -63,42 +92,34 @@ class _Folder(Container):
         self._path = Path(name)
         self._listed: dict[Steps, dict[str, list[str]]] = {}
 
-    def graph(self) -> Source:
-        names = paths.names_inside(self._path)
-        if GRAPH not in names:
-            raise _without_graph(self.name, names)
-        return self._text(GRAPH)
-
-    def quantization(self) -> Source | None:
-        return self._optional_text(QUANTIZATION)
-
     def files(self) -> Iterator[Steps]:
-        return paths.files_inside(self._path)
+        return files_inside(self._path)
 
-    def find(self, steps: Steps) -> Part | None:
-        found: list[Steps] = [()]
+    def names(self) -> Iterable[str]:
+        return entries_inside(self._path)
+
+    def same(self, steps: Steps) -> list[Steps]:
+        places: list[Steps] = [()]
         for step in steps:
-            found = [(*at, name) for at in found for name in self._same(at, step)]
-        place = same_in_lower_case(found, steps, self.name)
-        return None if place is None else FileInFolder(self._path, place)
+            places = [(*at, name) for at in places for name in self._same(at, step)]
+        return places
 
     def _same(self, folder: Steps, step: str) -> Sequence[str]:
         """The entries of a folder with a name, ignoring case."""
         if folder not in self._listed:
             listed = self._listed.setdefault(folder, {})
-            for name in paths.names_inside(self._path, folder):
+            for name in entries_inside(self._path, folder):
                 listed.setdefault(name.lower(), []).append(name)
         return self._listed[folder].get(step.lower(), ())
 
-    def _optional_text(self, name: str) -> Source | None:
+    def part(self, steps: Steps) -> StoredPart:
+        return FileInFolder(self._path, steps)
+
+    def text(self, name: str) -> Source | None:
         path = self._path / name
         with reading(path):
             is_there = path.is_symlink() or path.exists()
-        return self._text(name) if is_there else None
-
-    def _text(self, name: str) -> Source:
-        with paths.open_inside(self._path, (name,)) as file:
-            return text_of(file, str(self._path / name))
+        return self.part((name,)).text() if is_there else None
 
 
 class _TextInFolder(_Folder):
@@ -113,7 +134,7 @@ class _TextInFolder(_Folder):
         return self._source
 
     def quantization(self) -> Source | None:
-        return self._optional_text(quantization_path(self.name).name)
+        return self.text(quantization_path(self.name).name)
 
 
 class _Archive(Container):
@@ -124,36 +145,28 @@ class _Archive(Container):
         self._texts: dict[str, Source] = {}
         unpacked = Unpacked(name, file)
         for member in members(unpacked):
-            self._add(member)
+            path = "/".join(member.steps)
+            self._members[member.steps] = member
+            self._same.setdefault(path.lower(), []).append(member.steps)
+            # Reading a text is cheap now: the stream is at its position.
+            if path in (GRAPH, QUANTIZATION):
+                self._texts[path] = member.text()
         weakref.finalize(unpacked, file.close)
-
-    def graph(self) -> Source:
-        if GRAPH not in self._texts:
-            raise _without_graph(self.name, map("/".join, self._members))
-        return self._texts[GRAPH]
-
-    def quantization(self) -> Source | None:
-        return self._texts.get(QUANTIZATION)
 
     def files(self) -> Iterator[Steps]:
         return iter(self._members)
 
-    def find(self, steps: Steps) -> Part | None:
-        found = self._same.get("/".join(steps).lower(), [])
-        place = same_in_lower_case(found, steps, self.name)
-        return None if place is None else self._members[place]
+    def names(self) -> Iterable[str]:
+        return map("/".join, self._members)
 
-    def _add(self, member: Member) -> None:
-        """Adds a member. Reading its header, or a text, is cheap now: the stream is at
-        its position.
-        """
-        name = "/".join(member.steps)
-        member.beginning(KEPT)
-        self._members[member.steps] = member
-        self._same.setdefault(name.lower(), []).append(member.steps)
-        if name in (GRAPH, QUANTIZATION):
-            with member.open() as file:
-                self._texts[name] = text_of(file, member.name)
+    def same(self, steps: Steps) -> list[Steps]:
+        return self._same.get("/".join(steps).lower(), [])
+
+    def part(self, steps: Steps) -> StoredPart:
+        return self._members[steps]
+
+    def text(self, name: str) -> Source | None:
+        return self._texts.get(name)
 
 
 # Formats that models are not stored in, by their first bytes.
@@ -166,18 +179,17 @@ _FOREIGN = {
 
 
 def open_container(path: PathLike) -> Container:
-    """The container at a path, detected from its content, not from its name.
-
-    Raises:
-        NnefGradError: it cannot be read, or is not a model.
-    """
+    """The container at a path, detected from its content, not from its name."""
     name = os.fspath(path)
     with reading(path), ExitStack() as stack:
         if Path(path).is_dir():
             return _Folder(name)
         file = stack.enter_context(Path(path).open("rb"))
         head = file.read(BLOCK)
-        _refuse_other_formats(name, head)
+        for beginning, what in _FOREIGN.items():
+            if head.startswith(beginning):
+                instead = "a model is a text, a folder, .tar or .tgz"
+                raise UsageError(f"'{name}' is {what}: {instead}")
         if not is_archive(head):
             return _TextInFolder(name, text_of(file, name, head))
         if not file.seekable():
@@ -187,26 +199,8 @@ def open_container(path: PathLike) -> Container:
         return archive
 
 
-def _refuse_other_formats(name: str, head: bytes) -> None:
-    for beginning, what in _FOREIGN.items():
-        if head.startswith(beginning):
-            message = f"'{name}' is {what}: a model is a text, a folder, .tar or .tgz"
-            raise UsageError(message)
-
-
-def _without_graph(name: str, names: Iterable[str]) -> UsageError:
-    found = sorted(names)
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    instead = f"it has {', '.join(found[:NAMED])}{more}" if found else "it is empty"
-    return UsageError(f"there is no {GRAPH} in '{name}': {instead}")
-
-
 def quantization_path(path: PathLike) -> Path:
-    """The path of the quantization info of a graph that is stored as a text.
-
-    Raises:
-        UsageError: the path of the graph ends in .quant itself.
-    """
+    """The path of the quantization info of a graph that is stored as a text."""
     beside = Path(path).with_suffix(".quant")
     if beside == Path(path):
         raise UsageError(f"'{path}' is the name of a file of quantization info")

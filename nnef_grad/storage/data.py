@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
 
 from nnef_grad.base.errors import Problem, UsageError
 from nnef_grad.base.public import public
@@ -21,8 +18,7 @@ from nnef_grad.graph.ir import Graph, Quantization
 from nnef_grad.graph.quantization import LINEAR
 from nnef_grad.storage import tensor_file
 from nnef_grad.storage.containers import Container, open_container
-from nnef_grad.storage.files import PathLike
-from nnef_grad.storage.parts import Part
+from nnef_grad.storage.files import Part, PathLike, StoredPart
 from nnef_grad.storage.paths import Steps, data_steps, is_label, label_of
 from nnef_grad.storage.tensor_file import Header, header_of, read_header
 
@@ -48,12 +44,12 @@ class Declared(NamedTuple):
         shape = list(self.shape)
         return f"variable '{self.label}' of type {self.dtype} and shape {shape}"
 
-    def check(self, header: Header, given: str) -> None:
+    def check(self, header: Header, has: str) -> None:
         """Raises `UsageError` if data with this header do not fit."""
         if header.shape != self.shape:
-            raise UsageError(f"{self} {given} of shape {list(header.shape)}")
+            raise UsageError(f"{self} {has} of shape {list(header.shape)}")
         if header.items.dtype != self.dtype:
-            raise UsageError(f"{self} {given} of type {header.items.name}")
+            raise UsageError(f"{self} {has} of type {header.items.name}")
 
 
 # ---- The data of a model ----
@@ -137,22 +133,18 @@ class VariableData(Mapping[str, "Array"]):
         """The type and shape of the data; only the header is read."""
         return read_header(self._part(label))
 
-    def find(self, label: str) -> Part | None:
+    def find(self, label: str) -> StoredPart | None:
         """The file with the data, if there is one."""
         return self._container.find(data_steps(label))
 
-    def fitting(self, variable: Declared) -> Part | None:
-        """The same, checked to fit a variable.
-
-        Raises:
-            UsageError: it does not fit, or is not a tensor.
-        """
+    def fitting(self, variable: Declared) -> StoredPart | None:
+        """The same, checked to fit a variable."""
         part = self.find(variable.label)
         if part is not None:
             variable.check(read_header(part), f"has data in '{part.name}'")
         return part
 
-    def _part(self, label: str) -> Part:
+    def _part(self, label: str) -> StoredPart:
         part = self.find(label)
         if part is None:
             raise KeyError(label)
@@ -163,10 +155,6 @@ class SinglePrecision(Mapping[str, "Array"]):
     """The data of those variables of a model whose numbers are stored in half or double
     precision, or in blocks, in single precision.
 
-    Args:
-        data: the data of the model.
-        declared: its variables.
-
     Attributes:
         blocks: the labels of those in blocks.
         codes: the labels of those whose data are quantized codes.
@@ -175,15 +163,15 @@ class SinglePrecision(Mapping[str, "Array"]):
     def __init__(
         self, data: VariableData | Mapping[str, Array], declared: Iterable[Declared]
     ) -> None:
-        headers = {v.label: _header(data, v) for v in declared}
-        known = {label: header for label, header in headers.items() if header}
+        pairs = ((v.label, _header(data, v)) for v in declared)
+        headers = {label: header for label, header in pairs if header}
         self._data = data
-        self.blocks = {n for n, header in known.items() if header.items.is_blocks}
-        self.codes = {n for n, header in known.items() if header.items.is_quantized}
+        self.blocks = {n for n, header in headers.items() if header.items.is_blocks}
+        self.codes = {n for n, header in headers.items() if header.items.is_quantized}
         readable = self.codes & {*getattr(data, "meanings", ())}
         self._labels = [
             n
-            for n, header in known.items()
+            for n, header in headers.items()
             if n in self.blocks | readable
             or (header.items.name == "float" and header.bits != 32)
         ]
@@ -191,8 +179,8 @@ class SinglePrecision(Mapping[str, "Array"]):
     def __getitem__(self, label: str) -> Array:
         if label not in self._labels:
             raise KeyError(label)
-        made: Array = self._data[label].astype("float32", copy=False)
-        return made
+        array: Array = self._data[label].astype("float32", copy=False)
+        return array
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._labels)
@@ -221,47 +209,32 @@ def undeclared(declared: Iterable[Declared], data: Data) -> list[Declared]:
     """Descriptions of the data whose labels no variable has."""
     import numpy as np
 
-    known = {_key(variable.label) for variable in declared}
+    labels = {_key(variable.label) for variable in declared}
     others = {
         label: header_of(np.asarray(array))
         for label, array in data.items()
-        if _key(label) not in known
+        if _key(label) not in labels
     }
     return [Declared(label, h.items.dtype, h.shape) for label, h in others.items()]
 
 
-# Looks up the data of a variable.
-Find = Callable[[Declared], "Part | None"]
+AnyPart = TypeVar("AnyPart", bound=Part)
 
 
 def parts_of(
-    declared: Iterable[Declared], data: Data, near: Path, partial: bool = False
+    declared: Iterable[Declared], data: Data, partial: bool = False
 ) -> dict[Steps, Part]:
-    """The tensor files of variables, by their path in the model.
-
-    Args:
-        declared: the variables.
-        data: an array for each label; other labels are ignored. The mappings of a
-            ChainMap are searched one by one, so that stored data are shared.
-        near: a folder on the file system that they will be written to.
-        partial: whether variables may have no data.
-
-    Raises:
-        UsageError: data are missing or do not fit; the error lists all problems.
+    """The tensor files of variables, by their path in the model. Data under other labels
+    are ignored; of a ChainMap, the mappings are searched one by one, so that stored data
+    are shared. With `partial`, variables may have no data.
     """
-    parts = _find_all(declared, _lookup(data, near), partial)
-    found = [(data_steps(variable.label), part) for variable, part in parts]
-    return dict(sorted(found, key=lambda item: (item[1].order, item[0])))
+    parts = _find_all(declared, _lookup(data), partial)
+    placed = [(data_steps(variable.label), part) for variable, part in parts]
+    return dict(sorted(placed, key=lambda item: (item[1].order, item[0])))
 
 
 def arrays_of(declared: Iterable[Declared], data: VariableData) -> dict[str, Array]:
-    """The arrays of the variables that have data, by label. Codes of which it is not known
-    what they mean are skipped.
-
-    Raises:
-        UsageError: one does not fit its variable, or is not a tensor; the error lists
-            all problems.
-    """
+    """The arrays of variables with data, by label, but for codes of unknown meaning."""
     parts = _find_all(declared, data.fitting, partial=True)
     meanings = data.meanings
     return {
@@ -272,32 +245,34 @@ def arrays_of(declared: Iterable[Declared], data: VariableData) -> dict[str, Arr
 
 
 def _find_all(
-    declared: Iterable[Declared], find: Find, partial: bool
-) -> list[tuple[Declared, Part]]:
+    declared: Iterable[Declared],
+    find: Callable[[Declared], AnyPart | None],
+    partial: bool,
+) -> list[tuple[Declared, AnyPart]]:
     """The variables with data, and the data; all problems are reported at once."""
-    found: list[tuple[Declared, Part]] = []
+    pairs: list[tuple[Declared, AnyPart]] = []
     problems: list[Problem] = []
     for variable in declared:
         try:
             part = find(variable)
             if part is not None:
-                found.append((variable, part))
+                pairs.append((variable, part))
             elif not partial:
                 raise UsageError(f"{variable} has no data")
         except UsageError as error:
             problems.append(Problem(error.message, variable.span))
     if problems:
         raise UsageError.collect(problems)
-    return found
+    return pairs
 
 
-def _lookup(data: Data, near: Path) -> Find:
+def _lookup(data: Data) -> Callable[[Declared], Part | None]:
     """The lookup in data of one kind, or in several mappings one by one."""
     if isinstance(data, VariableData):
-        return partial(_stored, data, near)
+        return partial(_stored, data)
     if isinstance(data, ChainMap):
-        lookups = [_lookup(map_, near) for map_ in data.maps]
-        return lambda variable: _first(find(variable) for find in lookups)
+        lookups = [_lookup(map_) for map_ in data.maps]
+        return lambda v: next(filter(None, (find(v) for find in lookups)), None)
     labels: dict[str, str] = {}
     for label in data:
         if labels.setdefault(_key(label), label) != label:
@@ -305,23 +280,17 @@ def _lookup(data: Data, near: Path) -> Find:
 
     def find(variable: Declared) -> Part | None:
         label = labels.get(_key(variable.label))
-        return None if label is None else _Given(variable, data, label, near)
+        return None if label is None else _ArrayPart(variable, data, label)
 
     return find
 
 
-def _stored(data: VariableData, near: Path, variable: Declared) -> Part | None:
-    """The file of a variable; its numbers, if it has them in blocks, which no runtime reads
-    in every operation.
-    """
+def _stored(data: VariableData, variable: Declared) -> Part | None:
+    """The file of a variable, or the numbers in its blocks, which few runtimes read."""
     part = data.fitting(variable)
     if part is None or data.keeps_blocks or not read_header(part).items.is_blocks:
         return part
-    return _Given(variable, data, variable.label, near)
-
-
-def _first(parts: Iterable[Part | None]) -> Part | None:
-    return next(filter(None, parts), None)
+    return _ArrayPart(variable, data, variable.label)
 
 
 def _key(label: str) -> str:
@@ -329,34 +298,23 @@ def _key(label: str) -> str:
     return label.replace("\\", "/").lower()
 
 
-class _Given(Part):
-    """An array to be written as a tensor file. It is not kept: the caller's mapping may
-    read it from a file at each lookup.
-    """
+class _ArrayPart(Part):
+    """An array to be written as a tensor file. It is looked up anew at each use."""
 
-    def __init__(self, variable: Declared, data: Data, label: str, near: Path) -> None:
-        self.name = label
+    def __init__(self, variable: Declared, data: Data, label: str) -> None:
         self._variable = variable
         self._data = data
-        self._near = near
+        self._label = label
         self.size = tensor_file.HEADER + header_of(self._array()).length
 
-    @contextmanager
-    def open(self) -> Iterator[BinaryIO]:
-        with TemporaryFile(dir=self._near) as file:
-            tensor_file.write_array(file, self._array())
-            file.seek(0)
-            yield file
-
-    def place(self, path: Path) -> None:
-        with path.open("xb") as file:
-            tensor_file.write_array(file, self._array())
+    def write(self, target: BinaryIO) -> None:
+        tensor_file.write_array(target, self._array())
 
     def _array(self) -> Array:
         import numpy as np
 
         try:
-            array = np.asarray(self._data[self.name])
+            array = np.asarray(self._data[self._label])
         except ValueError as error:
             message = f"the data of {self._variable} are not an array: {error}"
             raise UsageError(message) from None

@@ -1,4 +1,4 @@
-"""Reading texts, and atomic writing: output appears whole or not at all.
+"""Reading texts, the parts of models, and atomic writing: output appears whole or not at all.
 
 A draft is written beside its destination, in or as a folder whose name ends in
 `UNFINISHED`, and renamed when it is complete. Its process holds a lock on the folder:
@@ -11,19 +11,22 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from glob import escape
+from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, Protocol, Union
+from typing import Any, BinaryIO, Union
 
 from nnef_grad.base.errors import NnefSyntaxError, UsageError
 from nnef_grad.base.source import Source, Span
-from nnef_grad.storage.signals import signals_delayed
 
 if sys.platform != "win32":
     import fcntl
@@ -48,42 +51,6 @@ WAIT = 0.01
 # ---- Reading ----
 
 
-class Readable(Protocol):
-    """A source of bytes, in order."""
-
-    def read(self, size: int, /) -> bytes | bytearray:
-        """Up to `size` bytes; fewer at the end."""
-
-
-def copy(source: Readable, target: BinaryIO, size: int) -> None:
-    """Copies `size` bytes, a piece at a time.
-
-    Raises:
-        UsageError: there are fewer.
-    """
-    while size > 0:
-        piece = source.read(min(size, PIECE))
-        if not piece:
-            raise UsageError("a file was truncated while it was being read")
-        target.write(piece)
-        size -= len(piece)
-
-
-def read_source(path: PathLike) -> Source:
-    """The text of a file.
-
-    Raises:
-        NnefGradError: the file cannot be read, or is not text.
-    """
-    name = os.fspath(path)
-    with reading(path):
-        if Path(path).is_dir():
-            message = f"'{name}' is a folder: name the file in it, usually graph.nnef"
-            raise UsageError(message)
-        with Path(path).open("rb") as file:
-            return text_of(file, name)
-
-
 @contextmanager
 def _translate_errors(verb: str, path: PathLike) -> Iterator[None]:
     """Turns operating system errors into errors about a file."""
@@ -98,27 +65,25 @@ reading = partial(_translate_errors, "read")
 writing = partial(_translate_errors, "write")
 
 
-def text_of(file: Readable, name: str, before: bytes = b"") -> Source:
-    """The rest of the text in an open file, after the bytes already read.
+def read_source(path: PathLike) -> Source:
+    """The text of a file."""
+    name = os.fspath(path)
+    with reading(path):
+        if Path(path).is_dir():
+            message = f"'{name}' is a folder: name the file in it, usually graph.nnef"
+            raise UsageError(message)
+        with Path(path).open("rb") as file:
+            return text_of(file, name)
 
-    Raises:
-        NnefGradError: it is too long, or is not text.
-    """
+
+def text_of(file: BinaryIO, name: str, before: bytes = b"") -> Source:
+    """The rest of the text in an open file, after the bytes already read."""
     data = bytearray(before)
     while piece := file.read(PIECE):
         data += piece
         if len(data) > MAX_TEXT:
             message = f"'{name}' is too long for a text: more than {MAX_TEXT} bytes"
             raise UsageError(message)
-    return decode(bytes(data), name)
-
-
-def decode(data: bytes, name: str) -> Source:
-    """The text in the bytes of a file.
-
-    Raises:
-        NnefSyntaxError: the bytes are not a text in UTF-8.
-    """
     try:
         return Source(name, data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -129,15 +94,69 @@ def decode(data: bytes, name: str) -> Source:
         raise NnefSyntaxError(message, span) from None
 
 
+# ---- Parts of models ----
+
+
+class Part(ABC):
+    """What is, or becomes, a file of a model.
+
+    Attributes:
+        size: the number of its bytes.
+        order: its position in its container: reading in this order is fastest.
+    """
+
+    size: int
+    order = 0
+
+    @abstractmethod
+    def write(self, target: BinaryIO) -> None:
+        """Writes its bytes."""
+
+    def place(self, path: Path) -> None:
+        """Writes it to a new file, or shares the one that it is."""
+        with path.open("xb") as target:
+            self.write(target)
+
+
+class Text(Part):
+    """A text to be written to a file."""
+
+    def __init__(self, text: str) -> None:
+        self._bytes = text.encode()
+        self.size = len(self._bytes)
+
+    def write(self, target: BinaryIO) -> None:
+        target.write(self._bytes)
+
+
+class StoredPart(Part):
+    """A file of a container, read on demand; `name` is its name in error messages."""
+
+    name: str
+
+    @abstractmethod
+    def read(self, start: int, size: int) -> bytes | bytearray:
+        """Up to `size` of its bytes; fewer at its end."""
+
+    def text(self) -> Source:
+        """The text that it is."""
+        data = self.read(0, min(self.size, MAX_TEXT + 1))
+        return text_of(BytesIO(data), self.name)
+
+    def write(self, target: BinaryIO) -> None:
+        for start in range(0, self.size, PIECE):
+            size = min(PIECE, self.size - start)
+            piece = self.read(start, size)
+            if len(piece) < size:
+                raise UsageError("a file was truncated while it was being read")
+            target.write(piece)
+
+
 # ---- Writing ----
 
 
 def write_texts(texts: Mapping[Path, str], *, overwrite: bool) -> None:
-    """Writes text files atomically: all are complete before the first one appears.
-
-    Raises:
-        UsageError: one exists and must not be replaced, or cannot be written.
-    """
+    """Writes text files atomically: all are complete before the first one appears."""
     with new_files(*texts, overwrite=overwrite) as drafts:
         for path, text in texts.items():
             with writing(path):
@@ -146,12 +165,7 @@ def write_texts(texts: Mapping[Path, str], *, overwrite: bool) -> None:
 
 @contextmanager
 def new_files(*paths: Path, overwrite: bool) -> Iterator[dict[Path, Path]]:
-    """The places to write files to, by their paths, where they appear together after it;
-    none does if it fails.
-
-    Raises:
-        UsageError: one exists and must not be replaced, or cannot be written.
-    """
+    """Places for files, by the paths where all appear after it, or none if it fails."""
     for path in paths:
         with writing(path):
             refuse_existing(path, overwrite=overwrite)
@@ -159,7 +173,8 @@ def new_files(*paths: Path, overwrite: bool) -> Iterator[dict[Path, Path]]:
         drafts: dict[Path, Path] = {}
         for path in paths:
             with writing(path):
-                drafts[path] = stack.enter_context(unfinished_file(path))
+                folder = stack.enter_context(unfinished_folder(path))
+                drafts[path] = folder / path.name
         yield drafts
         with signals_delayed(), ExitStack() as undo:
             for path, draft in drafts.items():
@@ -183,9 +198,7 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
 
 @contextmanager
 def unfinished_folder(path: Path) -> Iterator[Path]:
-    """A new folder beside a path, to be written and committed; otherwise it is removed.
-    Only the owner has access until then.
-    """
+    """A new folder beside a path, for its owner alone; removed unless committed."""
     _remove_leftovers(path, UNFINISHED)
     is_ours = False
     while not is_ours:
@@ -200,19 +213,8 @@ def unfinished_folder(path: Path) -> Iterator[Path]:
                 remove(draft)
 
 
-@contextmanager
-def unfinished_file(path: Path) -> Iterator[Path]:
-    """The place of a new file, likewise."""
-    with unfinished_folder(path) as folder:
-        yield folder / path.name
-
-
 def _commit(draft: Path, path: Path, *, overwrite: bool) -> None:
-    """Moves a finished file to its path, with the permissions of what it replaces.
-
-    Raises:
-        UsageError: the path exists by now, and must not be replaced.
-    """
+    """Moves a finished file to its path, with the permissions of what it replaces."""
     _set_permissions(draft, path, 0o666)
     if not overwrite:
         # Unlike renaming, linking never replaces what another process has written.
@@ -228,9 +230,6 @@ def commit_folder(draft: Path, path: Path, refuse: Callable[[Path], None]) -> No
     """Moves a finished folder to its path, with the permissions of what it replaces:
     nothing, an empty folder, or one for which `refuse` raises no error. If the process
     is killed in between, the old folder is left with the suffix `REPLACED`.
-
-    Raises:
-        UsageError: other processes keep replacing it.
     """
     with exclusive(path), signals_delayed():
         _set_permissions(draft, path, 0o777)
@@ -240,32 +239,23 @@ def commit_folder(draft: Path, path: Path, refuse: Callable[[Path], None]) -> No
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            _replace_folder(draft, path, refuse)
+            replaced = _new_folder(path, REPLACED)
+            replaced.rmdir()
+            path.replace(replaced)
+            try:
+                # It may have changed since it was looked at.
+                refuse(replaced)
+                draft.replace(path)
+            except BaseException:
+                replaced.replace(path)
+                raise
         _remove_leftovers(path, REPLACED)
 
 
-def _replace_folder(draft: Path, path: Path, refuse: Callable[[Path], None]) -> None:
-    replaced = _new_folder(path, REPLACED)
-    replaced.rmdir()
-    path.replace(replaced)
-    try:
-        # It may have changed since it was looked at.
-        refuse(replaced)
-        draft.replace(path)
-    except BaseException:
-        replaced.replace(path)
-        raise
-
-
 def _set_permissions(draft: Path, path: Path, usual: int) -> None:
-    exists = path.exists()
-    draft.chmod(path.stat().st_mode & 0o777 if exists else usual & ~_umask())
-
-
-def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
-    return mask
+    draft.chmod(path.stat().st_mode & 0o777 if path.exists() else usual & ~mask)
 
 
 @contextmanager
@@ -323,3 +313,50 @@ def remove(draft: Path) -> None:
         shutil.rmtree(draft, ignore_errors=True)
     with suppress(OSError):
         draft.unlink()
+
+
+# ---- Ctrl-C and termination ----
+
+ENDING = (signal.SIGINT, signal.SIGTERM)
+Handlers = Mapping[signal.Signals, Any]
+
+
+def set_handlers(handlers: Handlers) -> Handlers:
+    """Sets handlers of signals, and returns those before. Nothing is set where Python
+    cannot: outside of the main thread, and in place of a handler that is not Python's.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {
+        number: signal.signal(number, handler)
+        for number, handler in handlers.items()
+        if signal.getsignal(number) is not None
+    }
+
+
+@contextmanager
+def signals_delayed() -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Delays what ends the process, but for where it is released: it could come when a
+    folder is there and not yet in a variable, or half removed.
+    """
+    arrived: list[int] = []
+
+    def release() -> None:
+        set_handlers(usual)
+        while arrived:
+            signal.raise_signal(arrived.pop())
+
+    @contextmanager
+    def released() -> Iterator[None]:
+        release()
+        try:
+            yield
+        finally:
+            set_handlers(delaying)
+
+    delaying = dict.fromkeys(ENDING, lambda number, _: arrived.append(number))
+    usual = set_handlers(delaying)
+    try:
+        yield released
+    finally:
+        release()

@@ -12,9 +12,14 @@ from nnef_grad.base.errors import UsageError
 from nnef_grad.storage import files
 from nnef_grad.storage.archives import compressed, write_end, write_member
 from nnef_grad.storage.containers import APPLY, GRAPH, QUANTIZATION, quantization_path
-from nnef_grad.storage.files import PathLike, exclusive, refuse_existing, writing
-from nnef_grad.storage.parts import Part
-from nnef_grad.storage.paths import DATA, Steps, files_inside, names_inside
+from nnef_grad.storage.files import (
+    Part,
+    PathLike,
+    exclusive,
+    refuse_existing,
+    writing,
+)
+from nnef_grad.storage.paths import DATA, Steps, entries_inside, files_inside
 
 
 class ModelFormat(Enum):
@@ -41,9 +46,6 @@ def is_onnx(path: PathLike) -> bool:
 def format_of(path: PathLike) -> ModelFormat:
     """The format to write at a path: an archive, by its suffix; a folder, if it exists
     as one, ends with a separator or has no suffix; otherwise a text.
-
-    Raises:
-        UsageError: the suffix is that of another format.
     """
     name = os.fspath(path)
     if name.endswith(_SEPARATORS):
@@ -105,17 +107,10 @@ def refuse_text(path: PathLike) -> None:
 def write_stored(
     path: PathLike, parts: Mapping[Steps, Part], *, overwrite: bool
 ) -> None:
-    """Writes the files of a folder or an archive atomically; `overwrite` replaces a model
-    only.
-
-    Raises:
-        UsageError: the path exists and must not be replaced, or cannot be written.
-    """
-    is_folder = format_of(path) is ModelFormat.FOLDER
-    (_write_folder if is_folder else _write_archive)(path, parts, overwrite)
-
-
-def _write_folder(path: PathLike, parts: Mapping[Steps, Part], overwrite: bool) -> None:
+    """Writes a folder or an archive atomically; `overwrite` replaces models only."""
+    if format_of(path) is not ModelFormat.FOLDER:
+        _write_archive(path, parts, overwrite)
+        return
     place = _real(path)
     with writing(path):
         _refuse_folder_now(place, overwrite)
@@ -140,8 +135,7 @@ def _write_archive(
         compressed(file, place.name) as target,
     ):
         for steps, part in parts.items():
-            with part.open() as source:
-                write_member(target, steps, source, part.size)
+            write_member(target, steps, part)
         write_end(target)
 
 
@@ -162,17 +156,13 @@ def _refuse_folder(folder: Path, overwrite: bool) -> None:
     if _real(folder) in (here, *here.parents):
         message = f"'{folder}' is the current folder, which cannot be replaced"
         raise UsageError(f"{message}: name a new one")
-    if not names_inside(folder):
+    if not entries_inside(folder):
         return
     if not overwrite:
         raise UsageError(f"'{folder}' exists already", remedy="overwrite")
-    _refuse_foreign(folder)
-
-
-def _refuse_foreign(folder: Path) -> None:
-    found = list(files_inside(folder))
-    foreign = [steps for steps in found if not _is_of_model(folder, steps)]
-    if foreign or (GRAPH,) not in found:
+    inside = list(files_inside(folder))
+    foreign = [steps for steps in inside if not _is_of_model(folder, steps)]
+    if foreign or (GRAPH,) not in inside:
         why = f"it has '{'/'.join(foreign[0])}'" if foreign else f"it has no {GRAPH}"
         message = f"'{folder}' is not replaced, because it is not the folder of a model"
         raise UsageError(f"{message}: {why}")

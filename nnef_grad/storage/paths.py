@@ -14,13 +14,13 @@ import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from functools import cached_property
 from pathlib import Path, PureWindowsPath
 from typing import BinaryIO
 
 from nnef_grad.base.errors import UsageError, brief
 from nnef_grad.language.labels import label_steps
-from nnef_grad.storage.files import reading
+from nnef_grad.storage.files import StoredPart, reading
 
 # The folders on the way, and the file: the parts of a path below the model's folder.
 Steps = tuple[str, ...]
@@ -37,11 +37,7 @@ _SEPARATOR = re.compile(r"[/\\]")
 
 
 def data_steps(label: str) -> Steps:
-    """The path of the data of a variable.
-
-    Raises:
-        UsageError: the label is not the path of a file in the folder of the model.
-    """
+    """The path of the data of a variable."""
     try:
         *folders, file = label_steps(label)
     except ValueError as error:
@@ -66,30 +62,11 @@ def is_label(label: str) -> bool:
 
 
 def member_steps(name: str) -> Steps:
-    """The path of a member of an archive.
-
-    Raises:
-        UsageError: it is outside the archive's folder.
-    """
+    """The path of a member of an archive."""
     steps = _SEPARATOR.split(name)
     if ".." in steps or steps[0] == "" or PureWindowsPath(name).drive or "\0" in name:
         raise UsageError(brief(f"member {name!r} leads out of the archive"))
     return tuple(step for step in steps if step not in ("", "."))
-
-
-def same_in_lower_case(found: list[Steps], steps: Steps, where: str) -> Steps | None:
-    """The path among some that are equal but for case: the exact match, or the only
-    one.
-
-    Raises:
-        UsageError: there are several, and none matches exactly.
-    """
-    if steps in found:
-        return steps
-    if len(found) > 1:
-        names = " and ".join(repr("/".join(place)) for place in sorted(found)[:2])
-        raise UsageError(f"'{where}' has both {names}: which one is meant?")
-    return found[0] if found else None
 
 
 # ---- Paths to files ----
@@ -117,69 +94,62 @@ _KINDS = {
 }
 
 
-def open_inside(folder: Path, steps: Steps) -> BinaryIO:
-    """Opens a file in a folder. The folder itself may be a link: the user named it.
+class FileInFolder(StoredPart):
+    """A file in a folder. The folder itself may be a link: the user named it."""
 
-    Raises:
-        UsageError: it is not a file, or cannot be read.
-    """
-    place = folder.joinpath(*steps)
-    with reading(place), _open_folder(folder, steps[:-1]) as parent:
-        path = _at(place, parent)
-        status = os.stat(path, dir_fd=parent, follow_symlinks=False)
-        _refuse_other(place, status, stat.S_IFREG)
-        file = os.fdopen(os.open(path, _FILE, dir_fd=parent), "rb")
-        try:
-            _refuse_other(place, os.fstat(file.fileno()), stat.S_IFREG)
-        except UsageError:
-            file.close()
-            raise
-        return file
+    def __init__(self, folder: Path, steps: Steps) -> None:
+        self._place = folder.joinpath(*steps)
+        self._inside = folder, steps[:-1]
+        self.name = str(self._place)
 
+    @cached_property
+    def size(self) -> int:  # type: ignore[override]
+        with self._open() as file:
+            return os.fstat(file.fileno()).st_size
 
-def link_inside(folder: Path, steps: Steps, target: Path) -> bool:
-    """Links a file in a folder to a new name, and returns whether that was possible:
-    not across file systems, nor for the file of another user.
-    """
-    with (
-        open_inside(folder, steps) as file,
-        _open_folder(folder, steps[:-1]) as parent,
-    ):
-        path = _at(folder.joinpath(*steps), parent)
-        try:
-            os.link(src=path, dst=target, src_dir_fd=parent, follow_symlinks=False)
-        except (OSError, NotImplementedError):
-            return False
-        if os.path.samestat(os.fstat(file.fileno()), target.lstat()):
-            return True
-        # The file was replaced in the meantime.
-        target.unlink()
-        return False
+    def read(self, start: int, size: int) -> bytes:
+        with reading(self._place), self._open() as file:
+            file.seek(start)
+            return file.read(size)
 
-
-def names_inside(folder: Path, steps: Steps = ()) -> list[str]:
-    """The sorted names in a subfolder; none if it is not a folder.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
-    with reading(folder.joinpath(*steps)):
-        try:
-            with _scan(folder, steps) as entries:
-                return sorted(entry.name for entry in entries)
-        except (FileNotFoundError, NotADirectoryError):
-            if not steps:
+    def _open(self) -> BinaryIO:
+        with reading(self._place), _open_folder(*self._inside) as parent:
+            path = self._at(parent)
+            status = os.stat(path, dir_fd=parent, follow_symlinks=False)
+            _refuse_other(self._place, status, stat.S_IFREG)
+            file = os.fdopen(os.open(path, _FILE, dir_fd=parent), "rb")
+            try:
+                _refuse_other(self._place, os.fstat(file.fileno()), stat.S_IFREG)
+            except UsageError:
+                file.close()
                 raise
-            return []
+            return file
+
+    def place(self, path: Path) -> None:
+        if not self._link(path):
+            super().place(path)
+
+    def _link(self, target: Path) -> bool:
+        """Links it to a new name, if that is possible: not across file systems."""
+        with self._open() as file, _open_folder(*self._inside) as parent:
+            path = self._at(parent)
+            try:
+                os.link(src=path, dst=target, src_dir_fd=parent, follow_symlinks=False)
+            except (OSError, NotImplementedError):
+                return False
+            if os.path.samestat(os.fstat(file.fileno()), target.lstat()):
+                return True
+            # The file was replaced in the meantime.
+            target.unlink()
+            return False
+
+    def _at(self, parent: int | None) -> Path | str:
+        """Its path, relative to its open folder."""
+        return self._place if parent is None else self._place.name
 
 
 def files_inside(folder: Path) -> Iterator[Steps]:
-    """Every file in a folder and its subfolders, in order. Links are listed too;
-    opening one is an error.
-
-    Raises:
-        UsageError: they cannot be read, or are too many.
-    """
+    """Every file in a folder and its subfolders, in order, and links, to be refused."""
     waiting: list[tuple[Steps, bool]] = [((), True)]
     count = 0
     while waiting:
@@ -187,37 +157,33 @@ def files_inside(folder: Path) -> Iterator[Steps]:
         if not is_folder:
             yield steps
             continue
-        found = _children(folder, steps)
-        count += len(found)
+        entries = entries_inside(folder, steps)
+        count += len(entries)
         if count > MAX_FILES:
             raise UsageError(f"'{folder}' contains more than {MAX_FILES} files")
-        waiting += reversed(found)
+        waiting += (((*steps, name), entries[name]) for name in reversed(entries))
 
 
-def _children(folder: Path, steps: Steps) -> list[tuple[Steps, bool]]:
-    """The entries of a folder, each with whether it is a folder; not all, where they are
-    too many.
-    """
-    with reading(folder.joinpath(*steps)), _scan(folder, steps) as entries:
-        return sorted(
-            ((*steps, entry.name), entry.is_dir(follow_symlinks=False))
-            for entry in islice(entries, MAX_FILES + 1)
-        )
-
-
-@contextmanager
-def _scan(folder: Path, steps: Steps) -> Iterator[Iterator[os.DirEntry[str]]]:
-    with _open_folder(folder, steps) as opened:
-        place = folder.joinpath(*steps) if opened is None else opened
-        with os.scandir(place) as entries:
-            yield entries
+def entries_inside(folder: Path, steps: Steps = ()) -> dict[str, bool]:
+    """The sorted names in a subfolder, if it is one, and which of them are folders."""
+    place = folder.joinpath(*steps)
+    with reading(place):
+        try:
+            with (
+                _open_folder(folder, steps) as opened,
+                os.scandir(place if opened is None else opened) as entries,
+            ):
+                is_folder = {e.name: e.is_dir(follow_symlinks=False) for e in entries}
+                return dict(sorted(is_folder.items()))
+        except (FileNotFoundError, NotADirectoryError):
+            if not steps:
+                raise
+            return {}
 
 
 @contextmanager
 def _open_folder(folder: Path, steps: Steps) -> Iterator[int | None]:
-    """Opens a subfolder without following links: its descriptor, or None on systems
-    without descriptors of folders.
-    """
+    """Opens a subfolder without links: a descriptor, or None on systems without any."""
     if not _BY_DESCRIPTOR:
         for step in steps:
             folder /= step
@@ -239,16 +205,11 @@ def _open_folder(folder: Path, steps: Steps) -> Iterator[int | None]:
         os.close(descriptor)
 
 
-def _at(place: Path, parent: int | None) -> Path | str:
-    """The path of a file, relative to its open folder."""
-    return place if parent is None else place.name
-
-
 def _refuse_other(place: Path, status: os.stat_result, wanted: int) -> None:
     kind = stat.S_IFMT(status.st_mode)
     if kind == wanted:
         return
     if (kind, wanted) == (stat.S_IFREG, stat.S_IFDIR):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-    found = _KINDS.get(kind, "of an unknown kind")
-    raise UsageError(f"'{place}' is {found}, but must be {_KINDS[wanted]}")
+    is_instead = _KINDS.get(kind, "of an unknown kind")
+    raise UsageError(f"'{place}' is {is_instead}, but must be {_KINDS[wanted]}")

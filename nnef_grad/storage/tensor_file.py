@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
 
 from nnef_grad.base.errors import UsageError
 from nnef_grad.graph.ir import Quantization
-from nnef_grad.storage.parts import Part
+from nnef_grad.storage.files import PIECE, StoredPart
 
 # Checking and copying files does not need numpy.
 if TYPE_CHECKING:
@@ -86,13 +86,9 @@ class Header(NamedTuple):
         return (prod(self.shape) * self.bits + 7) // 8
 
 
-def read_header(part: Part) -> Header:
-    """The header of a tensor file, checked for consistency, also with the file's size.
-
-    Raises:
-        UsageError: it is not a tensor file, or its size is not that of the header.
-    """
-    head, size = part.beginning(HEADER), part.size - HEADER
+def read_header(part: StoredPart) -> Header:
+    """The header of a tensor file, checked for consistency, also with the file's size."""
+    head, size = part.read(0, HEADER), part.size - HEADER
     if len(head) < HEADER:
         _fail(part, f"it has {part.size} bytes, but a header has {HEADER}")
     magic, version, length, rank, *extents, bits, code = _FIELDS.unpack_from(head)
@@ -119,20 +115,15 @@ def read_header(part: Part) -> Header:
     return header
 
 
-def _fail(part: Part, problem: str) -> NoReturn:
+def _fail(part: StoredPart, problem: str) -> NoReturn:
     raise UsageError(f"'{part.name}' is not an NNEF tensor file: {problem}")
 
 
 # ---- Arrays ----
 
 
-def read_array(part: Part, quantization: Quantization | None = None) -> Array:
-    """The array in a tensor file: of quantized codes the numbers that they mean.
-
-    Raises:
-        UsageError: it is not a tensor file, or its items are of a type that numpy does not
-            have, or quantized codes, of which it is not known what they mean.
-    """
+def read_array(part: StoredPart, quantization: Quantization | None = None) -> Array:
+    """The array in a tensor file: of quantized codes the numbers that they mean."""
     header = read_header(part)
     if header.items.is_quantized and quantization is None:
         message = f"'{part.name}' contains quantized codes, not the values themselves"
@@ -147,15 +138,14 @@ def read_array(part: Part, quantization: Quantization | None = None) -> Array:
     return array
 
 
-def _items(part: Part, header: Header) -> Array:
+def _items(part: StoredPart, header: Header) -> Array:
     import numpy as np
 
     items, bits = header.items, header.bits
     if bits not in (1, 8, 16, 32, 64) and not items.is_blocks:
         what = f"numpy has no {items.name} of {bits} bits"
         raise UsageError(f"cannot read '{part.name}': {what}")
-    with part.open() as file:
-        head, data = bytes(file.read(HEADER)), file.read(header.length)
+    head, data = part.read(0, HEADER), part.read(HEADER, header.length)
     if len(data) < header.length:
         _fail(part, f"it ends after {len(data)} of {header.length} bytes of data")
     read = np.frombuffer(data, np.uint8)
@@ -200,11 +190,8 @@ def header_of(array: Array) -> Header:
 
 
 def write_array(file: BinaryIO, array: Array) -> None:
-    """Writes a tensor file; the array must have a valid header. Many zeros are a hole in the
-    file, which takes no place on a disk.
-
-    Raises:
-        OSError: it cannot be written.
+    """Writes a tensor file; the array must have a valid header. In a file of its own, many
+    zeros are a hole, which takes no place on a disk.
     """
     import numpy as np
 
@@ -212,14 +199,19 @@ def write_array(file: BinaryIO, array: Array) -> None:
     rank, extents = array.ndim, (*array.shape, *[0] * MAX_RANK)[:MAX_RANK]
     code = _CODES[array.dtype.kind]
     fields = MAGIC, VERSION, header.length, rank, *extents, header.bits, code
+    is_alone = file.tell() == 0
     file.write(_FIELDS.pack(*fields).ljust(HEADER, b"\0"))
-    if header.length >= _HOLE and not (array[:1].any() or array.any()):
+    if is_alone and header.length >= _HOLE and not (array[:1].any() or array.any()):
         file.truncate(HEADER + header.length)
-    elif header.bits == 1:
-        file.write(np.packbits(array).data)
-    else:
-        ordered = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-        file.write(ordered.data)
+        return
+    if header.bits == 1:
+        array = np.packbits(array)
+    ordered = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    data = ordered.reshape(-1).view(np.uint8).data
+    # Compressing it in one piece would take as much memory again.
+    file.writelines(
+        data[start : start + PIECE] for start in range(0, header.length, PIECE)
+    )
 
 
 # A hole is worth it from so many bytes on.

@@ -8,7 +8,7 @@ with zeros, so that the model computes at first what it did without them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from math import isfinite, prod
 from numbers import Real
@@ -33,55 +33,6 @@ Adapters = Mapping[str, Union[int, Mapping[str, float]]]
 DOWN, UP, SCALE = ".lora_A", ".lora_B", ".lora_scale"
 
 
-class Adapted(NamedTuple):
-    """A graph with adapters.
-
-    Attributes:
-        graph: the graph.
-        data: the values that adapters begin with, by label, and their scales.
-        labels: the labels of the variables to train.
-    """
-
-    graph: Graph
-    data: Mapping[str, Array]
-    labels: tuple[str, ...]
-
-    @property
-    def scales(self) -> dict[str, Array]:
-        """The scales alone, which are the data of no variable."""
-        return {n: x for n, x in self.data.items() if n.endswith(SCALE)}
-
-
-def with_adapters(graph: Graph, adapters: Adapters, opset: OpSet) -> Adapted:
-    """The graph with adapters beside some of its variables.
-
-    Args:
-        graph: the forward graph, in which labels are unique.
-        adapters: as for `training_step`.
-        opset: the operations of the graph.
-
-    Raises:
-        UsageError: a pattern fits no variable, a rank does not fit one, or something
-            reads a variable that adapters are not for.
-    """
-    weights = {
-        graph.tensors[name]: _Weight(
-            name, graph.labels[name], *_settings(pattern, given)
-        )
-        for pattern, given in adapters.items()
-        for name in matching(pattern, graph.labels)
-    }
-    making = _Making(weights, NameSupply(graph.tensors))
-    found = inline(graph, making.body, opset)
-    for weight, own in weights.items():
-        if weight not in making.factors:
-            raise UsageError(
-                f"nothing reads '{own.label}', so it cannot have an adapter"
-            )
-    labels = [label for label in making.data if not label.endswith(SCALE)]
-    return Adapted(found, making.data, tuple(labels))
-
-
 class _Weight(NamedTuple):
     """A variable that is to have an adapter."""
 
@@ -91,9 +42,37 @@ class _Weight(NamedTuple):
     alpha: float
 
 
-def _settings(pattern: str, given: Any) -> tuple[int, float]:
+def with_adapters(
+    graph: Graph, adapters: Adapters, opset: OpSet
+) -> tuple[Graph, dict[str, Array], dict[str, Array]]:
+    """The graph with adapters beside some of its variables; the values that these begin
+    with, by label; and their scales, which are the data of no variable.
+    See `training_step`; labels are unique in the graph.
+    """
+    weights = {
+        graph.tensors[name]: _Weight(
+            name, graph.labels[name], *_settings(pattern, settings)
+        )
+        for pattern, settings in adapters.items()
+        for name in matching(pattern, graph.labels)
+    }
+    making = _Making(weights, NameSupply(graph.tensors))
+    adapted = inline(graph, making.body, opset)
+    for weight, own in weights.items():
+        if weight not in making.factors:
+            raise UsageError(
+                f"nothing reads '{own.label}', so it cannot have an adapter"
+            )
+    scales = {
+        own.label + SCALE: np.array([own.alpha / own.rank], np.float32)
+        for own in weights.values()
+    }
+    return adapted, making.data, scales
+
+
+def _settings(pattern: str, adapter: Any) -> tuple[int, float]:
     """The rank and alpha, which is the rank if it is not given."""
-    settings = dict(given) if isinstance(given, Mapping) else {"rank": given}
+    settings = dict(adapter) if isinstance(adapter, Mapping) else {"rank": adapter}
     rank = settings.pop("rank", 0)
     alpha = settings.pop("alpha", rank)
     if settings:
@@ -111,66 +90,38 @@ def _settings(pattern: str, given: Any) -> tuple[int, float]:
 
 
 class _Factors(NamedTuple):
-    """The shapes of A and of B, and the numbers of inputs and of outputs."""
+    """The shapes of A and of B, the numbers of inputs and of outputs, and the settings that
+    an operation has with B, too: with A it has all.
+    """
 
     down: Shape
     up: Shape
     inputs: int
     outputs: int
-
-
-def _of_rows(shape: Shape, rank: int) -> _Factors:
-    """Of a matrix with a row for each output."""
-    *outer, rows, columns = shape
-    return _Factors((*outer, rank, columns), (*outer, rows, rank), columns, rows)
-
-
-def _of_columns(shape: Shape, rank: int) -> _Factors:
-    """Of a matrix with a column for each output."""
-    *outer, rows, columns = shape
-    return _Factors((*outer, rows, rank), (*outer, rank, columns), rows, columns)
-
-
-def _of_filters(shape: Shape, rank: int) -> _Factors:
-    count, *window = shape
-    up = (count, rank, *[1] * (len(window) - 1))
-    return _Factors((rank, *window), up, prod(window), count)
-
-
-class _Form(NamedTuple):
-    """How an operation reads a variable.
-
-    Attributes:
-        factors: what A and B are, from the shape of the variable and the rank.
-        kept: the settings that the operation has with B, too; with A it has all.
-    """
-
-    factors: Callable[[Shape, int], _Factors]
     kept: tuple[str, ...] = ()
 
 
-_FLAGS = ("transposeA", "transposeB")
-
-
-def _form(operation: Operation, place: int) -> _Form | None:
-    """How an operation reads the variable at a place; None if adapters are not for it."""
-    settings = operation.settings
-    if operation.name == "matmul":
-        has_rows = (place == 1) == settings[_FLAGS[place]]
-        # Of the factors both are transposed, or none; of the others what comes first.
-        return _Form(_of_rows if has_rows else _of_columns, (_FLAGS[place],))
-    if (operation.name, place) == ("linear", 1):
-        return _Form(_of_rows)
-    is_filter = (operation.name, place) == ("conv", 1) and settings["groups"] == 1
-    return _Form(_of_filters) if is_filter else None
-
-
-def _product(
-    emit: Emitter, operation: Operation, operands: Sequence[Any], **how: Any
-) -> Any:
-    """The operation on other operands, without a bias."""
-    bias = [0.0] * (len(operation.operands) - len(operands))
-    return emit(operation.name, *operands, *bias, **how)
+def _factors(operation: Operation, place: int, rank: int) -> _Factors | None:
+    """The factors of the variable that an operation reads at a place; None if adapters are
+    not for it.
+    """
+    variable: Any = operation.operands[place]
+    kind, settings = (operation.name, place), operation.settings
+    if kind == ("conv", 1) and settings["groups"] == 1:
+        count, *window = variable.shape
+        up = (count, rank, *[1] * (len(window) - 1))
+        return _Factors((rank, *window), up, prod(window), count)
+    *outer, rows, columns = variable.shape
+    of_rows, of_columns = (*outer, rank, columns), (*outer, rows, rank)
+    if kind == ("linear", 1):
+        return _Factors(of_rows, of_columns, columns, rows)
+    if operation.name != "matmul":
+        return None
+    # Of the factors both are transposed, or none; of the others what comes first.
+    flag = ("transposeA", "transposeB")[place]
+    if (place == 1) == settings[flag]:
+        return _Factors(of_rows, of_columns, columns, rows, (flag,))
+    return _Factors(of_columns, of_rows, rows, columns, (flag,))
 
 
 class _Making:
@@ -178,13 +129,13 @@ class _Making:
 
     Attributes:
         factors: A and B, by the variable that they are beside.
-        data: their values, and the scales, by label.
+        data: their values, by label.
     """
 
     def __init__(self, weights: Mapping[Any, _Weight], supply: NameSupply) -> None:
         self._weights = weights
         self._supply = supply
-        self.factors: dict[Tensor, tuple[Tensor, Tensor]] = {}
+        self.factors: dict[Tensor, list[Tensor]] = {}
         self.data: dict[str, Array] = {}
 
     def body(self, operation: Operation) -> Decompose | None:
@@ -196,13 +147,13 @@ class _Making:
         self, places: list[int], emit: Emitter, operation: Operation
     ) -> tuple[Any, ...]:
         weight: Any = operation.operands[places[0]]
-        own = self._weights[weight]
-        form = _form(operation, places[0]) if len(places) == 1 else None
-        if form is None:
+        own, settings = self._weights[weight], operation.settings
+        place, *others = places
+        wanted = None if others else _factors(operation, place, own.rank)
+        if wanted is None:
             message = f"'{operation.name}' reads '{own.label}': adapters are for the"
             what = "matrices of linear and matmul, and filters of conv of one group"
             raise UsageError(f"{message} {what}", operation.span)
-        wanted = form.factors(weight.shape, own.rank)
         if weight not in self.factors:
             self.factors[weight] = self._new(emit, own, wanted)
         down, up = self.factors[weight]
@@ -211,36 +162,41 @@ class _Making:
             raise UsageError(message, operation.span)
         hints = (emit.naming("frozen"),)
         (frozen,) = emit.emit_again(operation, operation.operands, hints=hints)
-        # The variable is the first operand, or the second.
-        step = 1 if places[0] == 1 else -1
-        x, settings = operation.operands[1 - places[0]], operation.settings
-        low = _product(emit, operation, [x, down][::step], hint="low", **settings)
+        # The variable is the first operand, or the second; there is no bias.
+        step = 1 if place == 1 else -1
+        x, bias = operation.operands[1 - place], [0.0] * len(operation.operands[2:])
+        reading = [x, down][::step]
+        low = emit(operation.name, *reading, *bias, hint="low", **settings)
         if own.alpha != own.rank:
             low = emit("mul", low, own.alpha / own.rank, hint="scaled")
-        kept = {name: settings[name] for name in form.kept}
-        change = _product(emit, operation, [low, up][::step], hint="change", **kept)
+        writing, settings = (
+            [low, up][::step],
+            {name: settings[name] for name in wanted.kept},
+        )
+        change = emit(operation.name, *writing, *bias, hint="change", **settings)
         return (emit("add", frozen, change),)
 
-    def _new(
-        self, emit: Emitter, own: _Weight, wanted: _Factors
-    ) -> tuple[Tensor, Tensor]:
-        down, up, inputs, outputs = wanted
-        if own.rank >= min(inputs, outputs):
+    def _new(self, emit: Emitter, own: _Weight, wanted: _Factors) -> list[Tensor]:
+        """New variables A and B."""
+        if own.rank >= min(wanted.inputs, wanted.outputs):
             message = f"the rank {own.rank} of an adapter is not below that of"
             raise UsageError(f"{message} '{own.label}'")
         # As in torch.nn.Linear: within one over the root of the number of inputs.
         random = np.random.default_rng(crc32(own.label.encode()))
-        drawn = random.uniform(-1.0, 1.0, down) / np.sqrt(inputs)
-        self.data[own.label + DOWN] = drawn.astype(np.float32)
-        self.data[own.label + UP] = np.zeros(up, np.float32)
-        scale = np.array([own.alpha / own.rank], np.float32)
-        self.data[own.label + SCALE] = scale
-        return self._variable(emit, own, DOWN, down), self._variable(emit, own, UP, up)
-
-    def _variable(self, emit: Emitter, own: _Weight, end: str, shape: Shape) -> Tensor:
-        name = self._supply.fresh(own.name + end.replace(".", "_"))
-        label = own.label + end
-        return emit.emit_named(name, "variable", "scalar", shape=shape, label=label)
+        drawn = random.uniform(-1.0, 1.0, wanted.down) / np.sqrt(wanted.inputs)
+        zeros = np.zeros(wanted.up, np.float32)
+        begin = {DOWN: drawn.astype(np.float32), UP: zeros}
+        self.data |= {own.label + end: value for end, value in begin.items()}
+        return [
+            emit.emit_named(
+                self._supply.fresh(own.name + end.replace(".", "_")),
+                "variable",
+                "scalar",
+                shape=value.shape,
+                label=own.label + end,
+            )
+            for end, value in begin.items()
+        ]
 
 
 # ---- Back into the variables ----
@@ -248,10 +204,10 @@ class _Making:
 
 def with_adapters_folded(data: Mapping[str, Array]) -> dict[str, Array]:
     """Data by label, with each adapter added to its variable, whose data type stays."""
-    found = {n: x for n, x in data.items() if not n.endswith((DOWN, UP, SCALE))}
+    whole = {n: x for n, x in data.items() if not n.endswith((DOWN, UP, SCALE))}
     for label in (n.removesuffix(SCALE) for n in data if n.endswith(SCALE)):
-        found[label] = folded(data, label).astype(np.asarray(found[label]).dtype)
-    return found
+        whole[label] = folded(data, label).astype(np.asarray(whole[label]).dtype)
+    return whole
 
 
 def folded(data: Mapping[str, Array], label: str) -> Array:

@@ -8,8 +8,8 @@ fills what is masked, the zeros that a recurrent layer begins with.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -33,32 +33,30 @@ _MASKED = -1e4
 _FEWEST, _MOST, _TOLERANCE = 5, 64, 1e-3
 
 
-class Variable(NamedTuple):
-    """A variable, its value, and its uses."""
-
-    label: str
-    value: Array
-    uses: Uses
-
-
 def buffers(graph: Graph, data: Mapping[str, Array]) -> dict[str, str]:
-    """The kind of each variable that is no parameter, by name.
-
-    Args:
-        graph: the forward graph.
-        data: the values of its variables, by label, as far as they are known.
+    """The kind of each variable that is no parameter, by name; its value is among the data,
+    by label, if it is known.
     """
-    uses = _uses(graph)
-    found = {}
-    for tensor in graph.variables:
-        name = graph.names[tensor]
-        label = graph.labels[name]
-        if np.size(data.get(label, ())):
-            variable = Variable(label, np.asarray(data[label]), uses[tensor])
-            what = next((w for w, holds in _KINDS.items() if holds(variable)), None)
-            if what is not None:
-                found[name] = what
-    return found
+    uses, labels = _uses(graph), graph.labels
+    kinds = {
+        name: _kind(label, np.asarray(data[label]), uses[graph.tensors[name]])
+        for name, label in labels.items()
+        if np.size(data.get(label, ()))
+    }
+    return {name: kind for name, kind in kinds.items() if kind is not None}
+
+
+def _kind(label: str, value: Array, uses: Uses) -> str | None:
+    if _is_mask(value):
+        return "a mask"
+    if _is_of_waves(value):
+        return "sines and cosines of positions"
+    if value.size == 1 and uses and uses <= _FILLING:
+        return "a number that fills what is masked"
+    is_state = uses == _BEGINNING or label.endswith(_OF_BEGINNING)
+    if is_state and not value.any():
+        return "the zeros that a recurrent layer begins with"
+    return None
 
 
 def _uses(graph: Graph) -> dict[Tensor, Uses]:
@@ -80,9 +78,8 @@ def _uses(graph: Graph) -> dict[Tensor, Uses]:
     return uses
 
 
-def _is_mask(variable: Variable) -> bool:
+def _is_mask(value: Array) -> bool:
     """Whether it is zero or next to minus infinity, or a triangle of ones."""
-    value = variable.value
     if np.min(value) <= _MASKED:
         return bool(np.all((value == 0) | (value <= _MASKED)))
     if value.ndim < 2 or value.shape[-1] == 1 or value.shape[-1] != value.shape[-2]:
@@ -91,9 +88,8 @@ def _is_mask(variable: Variable) -> bool:
     return bool((value == np.tril(ones)).all() or (value == np.triu(ones)).all())
 
 
-def _is_of_waves(variable: Variable) -> bool:
+def _is_of_waves(value: Array) -> bool:
     """Whether it has sines and cosines along an axis, of frequencies that may differ."""
-    value = variable.value
     largest = np.max(np.abs(value))
     if value.ndim < 2 or not 0.5 < largest < 1 + _TOLERANCE:
         return False
@@ -113,21 +109,3 @@ def _are_waves(values: Array) -> bool:
     size = np.abs(columns).max(0)
     is_wave = (error <= _TOLERANCE * size) & (np.abs(twice_cosine) <= 2 + _TOLERANCE)
     return bool(is_wave.all() and (np.abs(twice_cosine) < 1.99).any())
-
-
-def _is_filling(variable: Variable) -> bool:
-    uses = variable.uses
-    return variable.value.size == 1 and bool(uses) and uses <= _FILLING
-
-
-def _is_beginning(variable: Variable) -> bool:
-    is_state = variable.uses == _BEGINNING or variable.label.endswith(_OF_BEGINNING)
-    return is_state and not variable.value.any()
-
-
-_KINDS: dict[str, Callable[[Variable], bool]] = {
-    "a mask": _is_mask,
-    "sines and cosines of positions": _is_of_waves,
-    "a number that fills what is masked": _is_filling,
-    "the zeros that a recurrent layer begins with": _is_beginning,
-}

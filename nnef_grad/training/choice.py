@@ -17,6 +17,7 @@ from nnef_grad.graph.printer import print_value
 from nnef_grad.language.labels import is_constant
 from nnef_grad.language.types import SCALAR
 from nnef_grad.training.buffers import buffers
+from nnef_grad.training.draft import sources_of
 from nnef_grad.training.losses import matrices
 from nnef_grad.training.recipes import (
     FACTOR,
@@ -33,13 +34,8 @@ Groups = Mapping[str, Union[str, Mapping[str, Any]]]
 
 @dataclass(frozen=True)
 class Choice:
-    """The variables that are trained.
-
-    Attributes:
-        recipes: the optimizer of each, by the name of the variable.
-        labels: their labels, by the name of the variable.
-        needs_learning_rate: whether an optimizer has been given none.
-        warnings: what the user should know, a sentence each.
+    """The variables that are trained: the optimizer and the label of each, by its name;
+    whether an optimizer has been given no learning rate; warnings.
     """
 
     recipes: Mapping[str, Recipe]
@@ -51,11 +47,9 @@ class Choice:
 def share_labels(graph: Graph) -> Graph:
     """The graph with one variable for those that share their data, by their label."""
     first: dict[str, Tensor] = {}
-    others: dict[Tensor, Any] = {}
-    for tensor, label in zip(graph.variables, graph.labels.values(), strict=True):
-        known = first.setdefault(label.lower(), tensor)
-        if known is not tensor:
-            others[tensor] = known
+    labels = zip(graph.variables, graph.labels.values(), strict=True)
+    shared = {t: first.setdefault(label.lower(), t) for t, label in labels}
+    others: dict[Tensor, Any] = {t: x for t, x in shared.items() if t is not x}
     if not others:
         return graph
     operations = tuple(
@@ -77,74 +71,66 @@ def chosen(
     data: Mapping[str, Any],
     running: Collection[Tensor] = (),
 ) -> Choice:
-    """The variables to train; see `training_step`.
+    """The variables to train; see `training_step` for the arguments.
 
     Args:
         graph: the forward graph, in which labels are unique.
         losses: the tensors that have a loss.
-        optimizer: the recipe of all of them.
-        train: those to train.
-        freeze: those not to train.
-        learning_rate: the learning rate, unless a recipe or group has one of its own.
-        groups: further settings.
         data: the values of variables, by label, as far as they are known.
         running: the variables that are running statistics, which no gradient trains.
-
-    Raises:
-        UsageError: nothing is left to train, or a pattern fits no variable.
-        NnefGradError: the optimizer or a group is faulty.
     """
-    labels = graph.labels
-    reached = _reached(graph, losses)
+    labels, tensors = graph.labels, graph.tensors
+    sources = sources_of(graph.operations, *(tensors[name] for name in losses))
     scalars = [
         name
-        for name, tensor in zip(labels, graph.variables, strict=True)
-        if tensor.dtype == SCALAR.name and tensor not in running
+        for name in labels
+        if tensors[name].dtype == SCALAR.name and tensors[name] not in running
     ]
+    reached = {name for name in scalars if tensors[name] in sources}
     # A target has made variables of them.
     constants = {name for name in scalars if is_constant(labels[name])}
-    known = buffers(graph, data) if train is None else {}
-    if train is None:
-        wanted = [name for name in scalars if name not in {*constants, *known}]
-    else:
-        picked = set(matching(train, labels))
-        wanted = [name for name in scalars if name in picked]
-    frozen = set(matching(freeze, labels))
-    names = [name for name in wanted if name in reached and name not in frozen]
-    unreached = [name for name in wanted if name not in reached and train is not None]
-    stay = [name for name in scalars if name in constants & reached - {*wanted}]
-    left = {n: known[n] for n in known if n in reached - {*frozen, *stay}}
+    kinds = buffers(graph, data) if train is None else {}
+    others = constants.union(kinds)
+    picked = {*labels} - others if train is None else {*matching(train, labels)}
+    wanted = [name for name in scalars if name in picked]
+    frozen = {*matching(freeze, labels)}
+    names = [name for name in wanted if name in reached - frozen]
     if not names:
         message = f"nothing is left to train in graph '{graph.name}'"
         raise UsageError(f"{message}: {_why(wanted, frozen)}")
+    stay = [name for name in scalars if name in constants & reached - {*wanted}]
+    left = {n: kinds[n] for n in kinds if n in reached - {*frozen, *stay}}
+    unreached = [name for name in wanted if name not in reached and train is not None]
     base = read_recipe(optimizer, OPTIMIZER)
     if learning_rate is not None:
         base = replace(base, settings={LEARNING_RATE: learning_rate, **base.settings})
-    recipes = _by_group(dict.fromkeys(names, base), labels, groups)
-    return Choice(
-        recipes,
-        {name: labels[name] for name in names},
-        any(map(_needs_rate, recipes.values())),
-        (
-            *(f"the loss does not depend on '{labels[n]}'" for n in unreached),
-            *(f"'{labels[n]}' is a constant, and stays as it is" for n in stay),
-            *_left(left, labels),
-            *_merged(recipes, labels),
-        ),
+    own = {name: labels[name] for name in names}
+    recipes = _by_group(dict.fromkeys(names, base), own, groups)
+    warnings = (
+        *(f"the loss does not depend on '{labels[n]}'" for n in unreached),
+        *(f"'{labels[n]}' is a constant, and stays as it is" for n in stay),
+        *_left(left, labels),
+        *_merged(recipes, labels),
     )
+    needs_rate = any(
+        p.name == LEARNING_RATE and p.name not in recipe.settings
+        for recipe in recipes.values()
+        for p in recipe.fragment.parameters
+    )
+    return Choice(recipes, own, needs_rate, warnings)
 
 
 def _merged(recipes: Mapping[str, Recipe], labels: Mapping[str, str]) -> Iterator[str]:
     """A warning about biases of recurrent layers that torch-to-nnef adds up."""
-    found = [
+    merged = [
         labels[name]
         for name, recipe in recipes.items()
         if _OF_TWO.search(labels[name]) and FACTOR not in recipe.settings
     ]
-    if found:
-        them = "is the sum" if len(found) == 1 else "are each the sum"
+    if merged:
+        them = "is the sum" if len(merged) == 1 else "are each the sum"
         how = f"a {FACTOR} of 2.0 moves it as far as both"
-        yield f"{listed(found)} {them} of two biases of PyTorch: {how}"
+        yield f"{listed(merged)} {them} of two biases of PyTorch: {how}"
 
 
 # How it labels them: of an LSTM, of a GRU, of others.
@@ -156,8 +142,7 @@ def _left(kinds: Mapping[str, str], labels: Mapping[str, str]) -> Iterator[str]:
     for kind in dict.fromkeys(kinds.values()):
         left = [labels[name] for name, what in kinds.items() if what == kind]
         them = "it is" if len(left) == 1 else "they are"
-        how = f"{them} trained only if named"
-        yield f"not trained: {listed(left)}, {kind}; {how}"
+        yield f"not trained: {listed(left)}, {kind}; {them} trained only if named"
 
 
 def listed(labels: Sequence[str]) -> str:
@@ -185,18 +170,8 @@ def penalties(
             for pattern, factor in l2.items()
             for name in matching([pattern], choice.labels, _TRAINED)
         }
-    found = matrices(graph) if l2 else ()
-    return {name: float(l2) for name in found if name in choice.recipes}
-
-
-def _reached(graph: Graph, losses: Iterable[str]) -> set[str]:
-    """The names of the tensors that losses depend on."""
-    tensors = graph.tensors
-    found = {tensors[name] for name in losses}
-    for op in reversed(graph.operations):
-        if not found.isdisjoint(op.outputs):
-            found.update(op.inputs)
-    return {graph.names[tensor] for tensor in found}
+    names = matrices(graph) if l2 else ()
+    return {name: float(l2) for name in names if name in choice.recipes}
 
 
 def _why(wanted: Sequence[str], frozen: set[str]) -> str:
@@ -215,44 +190,28 @@ def matching(
 ) -> Iterator[str]:
     """The names of the variables whose label or name fits one of several patterns."""
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
-        found = [
+        names = [
             name
             for name, label in labels.items()
             if fnmatchcase(label, pattern) or fnmatchcase(name, pattern)
         ]
-        if not found:
-            near = suggestion(pattern, [*labels.values(), *_modules(labels.values())])
+        if not names:
+            # Or of modules: `layer1/*` in labels of NNEF, `head.*` in those of PyTorch.
+            ends = chain(*(re.finditer("[/.]", label) for label in labels.values()))
+            modules = dict.fromkeys(f"{end.string[: end.end()]}*" for end in ends)
+            near = suggestion(pattern, [*labels.values(), *modules])
             raise UsageError(f"no {what} has the label or name '{pattern}'{near}")
-        yield from found
-
-
-def _modules(labels: Iterable[str]) -> list[str]:
-    """The patterns of what labels have in common: `layer1/*`, `head.*`."""
-    beginnings = (_OF_MODULES.finditer(label) for label in labels)
-    return [*dict.fromkeys(f"{m.string[: m.end()]}*" for m in chain(*beginnings))]
-
-
-# In labels of NNEF, and in those of PyTorch.
-_OF_MODULES = re.compile("[/.]")
+        yield from names
 
 
 def _by_group(
-    recipes: Mapping[str, Recipe], labels: Mapping[str, str], groups: Groups
+    recipes: dict[str, Recipe], labels: Mapping[str, str], groups: Groups
 ) -> dict[str, Recipe]:
     """The recipes, with the settings of groups."""
-    known = {name: labels[name] for name in recipes}
-    found = dict(recipes)
     for pattern, settings in groups.items():
-        text = settings if isinstance(settings, str) else _written(settings)
-        for name in matching([pattern], known, _TRAINED):
-            found[name] = with_settings(found[name], text)
-    return found
-
-
-def _written(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{n} = {print_value(SCALAR, v)}" for n, v in settings.items())
-
-
-def _needs_rate(recipe: Recipe) -> bool:
-    names = {p.name for p in recipe.fragment.parameters}
-    return LEARNING_RATE in names and LEARNING_RATE not in recipe.settings
+        if not isinstance(settings, str):
+            parts = (f"{n} = {print_value(SCALAR, v)}" for n, v in settings.items())
+            settings = ", ".join(parts)
+        for name in matching([pattern], labels, _TRAINED):
+            recipes[name] = with_settings(recipes[name], settings)
+    return recipes

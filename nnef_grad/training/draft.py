@@ -12,41 +12,32 @@ from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.ops.opset import OpSet
-from nnef_grad.training.recipes import Recipe, opset_of
 
 
 class Draft:
-    """A graph that grows.
-
-    Args:
-        graph: what it is in the beginning.
-        opset: the operations that it may have.
-        recipes: those whose operations it may have besides.
-        labels: further ones that no variable of its own may have: those of variables
-            whose values are kept beside its own.
+    """A graph that grows. It has the operations of an opset, and no variable of its own
+    under the labels of those whose values are kept beside it.
 
     Attributes:
         emit: emits operations after those of the graph.
         inputs: the inputs so far.
-        made: the further variables.
+        state: the further variables.
     """
 
     def __init__(
         self,
         graph: Graph,
         opset: OpSet,
-        recipes: Iterable[Recipe] = (),
         labels: Iterable[str] = (),
     ) -> None:
         self._graph = graph
         self._tensors = graph.tensors
         self._supply = NameSupply(self._tensors)
-        known = opset_of(recipes, opset).extended(graph.fragments)
-        self.emit = Emitter(known, graph.names, simplify)
+        self.emit = Emitter(opset.extended(graph.fragments), graph.names, simplify)
         for operation in graph.operations:
             self.emit.append(operation)
         self.inputs = [*graph.inputs]
-        self.made: list[Tensor] = []
+        self.state: list[Tensor] = []
         self._labels = {label.lower() for label in (*graph.labels.values(), *labels)}
 
     def tensor(self, name: str) -> Tensor:
@@ -57,7 +48,7 @@ class Draft:
         self, wish: str, shape: Shape, dtype: str = "scalar", *, before: str = ""
     ) -> Tensor:
         """A further input, after the others, or before the one of a name."""
-        name = self.fresh(wish)
+        name = self._supply.fresh(wish)
         tensor = self.emit.emit_named(name, "external", dtype, shape=shape)
         names = [self.emit.names[t] for t in self.inputs]
         place = names.index(before) if before in names else len(names)
@@ -70,19 +61,15 @@ class Draft:
         while free.lower() in self._labels:
             number, free = number + 1, f"{label}_{number}"
         self._labels.add(free.lower())
-        name, how = self.fresh(wish), {"shape": shape, "label": free}
-        self.made.append(self.emit.emit_named(name, "variable", "scalar", **how))
-        return self.made[-1]
-
-    def fresh(self, wish: str) -> str:
-        """A name that no tensor has: the wish, if it is free."""
-        return self._supply.fresh(wish)
+        name, how = self._supply.fresh(wish), {"shape": shape, "label": free}
+        self.state.append(self.emit.emit_named(name, "variable", "scalar", **how))
+        return self.state[-1]
 
     def named(self, value: Operand, wish: str) -> Tensor:
         """The tensor of a value, under a name of its own: the wish, if it is free."""
         if isinstance(value, Tensor) and self.emit.names.get(value) == wish:
             return value
-        return self.emit.pin_name(value, self.fresh(wish))
+        return self.emit.pin_name(value, self._supply.fresh(wish))
 
     def reduced(self, tensor: Tensor, operation: str, word: str) -> Tensor:
         """A reduction of all elements: a tensor of rank 0, called by a word."""
@@ -93,20 +80,14 @@ class Draft:
         return self.emit("squeeze", single, axes=axes, hint=word)
 
     def finished(self, outputs: Sequence[Tensor], **changes: Any) -> Graph:
-        """The graph with these outputs, without what is not used, with final names.
-
-        Args:
-            outputs: the outputs.
-            changes: other fields of the graph, such as its notes.
+        """The graph with these outputs and other fields, such as its notes, without what is
+        not used, with final names.
         """
-        graph = replace(
-            self._graph,
-            inputs=tuple(self.inputs),
-            outputs=tuple(outputs),
-            operations=tuple(self.emit.operations),
-            **changes,
-        )
-        graph = put_inputs_first(_with_variables_first(prune(graph)))
+        # The variables of the model, then the state, then all other operations.
+        operations = sorted(self.emit.operations, key=lambda op: op.name != "variable")
+        interface = {"inputs": tuple(self.inputs), "outputs": tuple(outputs)}
+        changes |= {**interface, "operations": tuple(operations)}
+        graph = put_inputs_first(prune(replace(self._graph, **changes)))
         names = self.emit.assigned_names(graph.operations, self._supply.taken)
         # Headings show tensors that are not used, too.
         graph = replace(graph, names={**self.emit.hints, **names})
@@ -114,23 +95,10 @@ class Draft:
         return graph
 
 
-def sources_of(operations: Sequence[Operation], value: Operand) -> set[Tensor]:
-    """A tensor and all that it is computed from; nothing, of a number."""
-    found = set(tensors([value]))
+def sources_of(operations: Sequence[Operation], *values: Operand) -> set[Tensor]:
+    """Tensors and all that they are computed from; nothing, of a number."""
+    sources = set(tensors(values))
     for operation in reversed(operations):
-        if not found.isdisjoint(operation.outputs):
-            found.update(operation.inputs)
-    return found
-
-
-def _with_variables_first(graph: Graph) -> Graph:
-    """The graph with its variables before all other operations: those of the model, then
-    the state.
-    """
-    others = [op for op in graph.operations if op.name != "variable"]
-    return replace(graph, operations=(*variables_of(graph), *others))
-
-
-def variables_of(graph: Graph) -> list[Operation]:
-    """The operations that declare variables."""
-    return [op for op in graph.operations if op.name == "variable"]
+        if not sources.isdisjoint(operation.outputs):
+            sources.update(operation.inputs)
+    return sources

@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import compress
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from nnef_grad.base.public import public
 from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import NameSupply, substitute
-from nnef_grad.graph.passes import put_inputs_first, verify
+from nnef_grad.graph.passes import replace_variables, verify
 from nnef_grad.language.library import standard
 from nnef_grad.model import as_stored, declared_variables, save, save_several
 from nnef_grad.runtimes import in_single
@@ -38,13 +37,6 @@ Array = Any
 _MIXING = ("nnef", "onnx")
 
 
-class Carried(NamedTuple):
-    """A variable of a step, and its value after it."""
-
-    variable: Tensor
-    new: Tensor
-
-
 @dataclass(frozen=True)
 class Plan:
     """A step before its state has a form.
@@ -52,17 +44,23 @@ class Plan:
     Attributes:
         graph: a graph with variables, whose outputs are what it reports and new values.
         read: the variables that others update: they are trained by another step.
-        carried: the variables that this step updates, in order: those that are trained
-            before state.
+        carried: the new values of the variables that this step updates, in order: those
+            that are trained before state.
         reports: the outputs that are no new values, such as the loss, in order.
         zeros: the variables that are zeros in the beginning.
     """
 
     graph: Graph
     read: tuple[Tensor, ...]
-    carried: tuple[Carried, ...]
+    carried: Mapping[Tensor, Tensor]
     reports: tuple[Tensor, ...]
     zeros: frozenset[Tensor]
+
+    @property
+    def changed(self) -> dict[str, str]:
+        """The labels of all these variables, by name."""
+        names, labels = self.graph.names, self.graph.labels
+        return {names[t]: labels[names[t]] for t in (*self.read, *self.carried)}
 
 
 @dataclass(frozen=True)
@@ -119,9 +117,7 @@ class Step:
     @property
     def values(self) -> dict[str, Array]:
         """The data, all by label."""
-        fed = {
-            name: label for name, label in self.labels.items() if name in self.inputs
-        }
+        fed = {n: label for n, label in self.labels.items() if n in self.inputs}
         return {fed.get(place, place): value for place, value in self.data.items()}
 
 
@@ -205,13 +201,12 @@ def _save_onnx(
     _refuse_missing(step)
     from nnef_grad.targets.onnx.writing import write
 
-    fed = {name: value for name, value in step.data.items() if name in step.inputs}
     write(
         step.graph,
         path,
         step.data,
         overwrite=overwrite,
-        defaults=fed,
+        defaults={name: x for name, x in step.data.items() if name in step.inputs},
         in_file=in_file,
         state=step.state,
     )
@@ -219,9 +214,8 @@ def _save_onnx(
 
 def _refuse_missing(step: Step) -> None:
     """Raises `UsageError` where a step has no value to begin with."""
-    declared = {*step.graph.labels.values()}
     fed = {name for name in step.labels if name in step.inputs}
-    missing = [name for name in (*declared, *fed) if name not in step.data]
+    missing = {*step.graph.labels.values(), *fed}.difference(step.data)
     if missing:
         names = ", ".join(f"'{name}'" for name in sorted(missing))
         message = f"the model has no data for {names}, which the step starts from"
@@ -230,46 +224,34 @@ def _refuse_missing(step: Step) -> None:
 
 def as_step(
     plan: Plan,
-    *,
+    backward: Backward,
     model: Graph,
     objective: Graph,
-    backward: Backward,
     data: Mapping[str, Array],
     form: Form,
     target: str,
     recompute: float | None,
 ) -> Step:
-    """The step of a plan, with its state in a form, for a target.
-
-    Args:
-        plan: the plan.
-        model: the graph that is trained.
-        objective: the graph of the loss.
-        backward: the backward graph of that.
-        data: the values of its variables, by label, as far as they are known.
-        form: the form.
-        target: the target that the graph is lowered for.
-        recompute: the most memory for what is alive at a time.
-    """
-    labels, own = plan.graph.labels, plan.graph.names
-    variables = (*plan.read, *(variable for variable, _ in plan.carried))
-    changed = {own[variable]: labels[own[variable]] for variable in variables}
+    """The step of a plan, with its state in a form, for a target; see `Step`."""
     graph, state = _with_updates(plan)
+    changed, zeros = plan.changed, {plan.graph.names[t] for t in plan.zeros}
     # Inputs have no labels: the notes alone say whose values the model is to get.
-    zeros, named = {own[variable] for variable in plan.zeros}, dict[str, str]()
+    whose = dict[str, str]()
     if form == "inputs":
         graph, state = _with_inputs(graph, changed)
-        named = {n: f", '{changed[n]}'" for n in state if n not in zeros}
-    notes = (f"  {y}: the new value of {x}{named.get(x, '')}" for x, y in state.items())
+        whose = {n: f", '{changed[n]}'" for n in state if n not in zeros}
+    notes = (f"  {y}: the new value of {x}{whose.get(x, '')}" for x, y in state.items())
     graph = replace(graph, notes=(*plan.graph.notes, *notes))
-    spared = None if recompute is None else recomputation.recompute(graph, recompute)
-    graph = graph if spared is None else spared.graph
-    lowered = lower_beside(labels.values(), graph, target)
+    warnings: tuple[str, ...] = ()
+    if recompute is not None:
+        spared = recomputation.recompute(graph, recompute)
+        graph, warnings = spared.graph, spared.warnings
+    lowered = lower_beside(plan.graph.labels.values(), graph, target)
     # A target may change names.
     inputs, outputs = lowered.graph.input_names, lowered.graph.output_names
     before = (*graph.input_names, *graph.output_names)
     names = dict(zip(before, (*inputs, *outputs), strict=True))
-    values = _values(plan, graph, labels, data, names)
+    values = _values(plan, graph, data, names)
     if target not in _MIXING:
         values = in_single(values, [np.float16])
     return Step(
@@ -283,74 +265,63 @@ def as_step(
         objective,
         backward,
         target=target,
-        warnings=() if spared is None else spared.warnings,
+        warnings=warnings,
     )
 
 
 def _values(
-    plan: Plan,
-    graph: Graph,
-    labels: Mapping[str, str],
-    data: Mapping[str, Array],
-    names: Mapping[str, str],
+    plan: Plan, graph: Graph, data: Mapping[str, Array], names: Mapping[str, str]
 ) -> dict[str, Array]:
     """The values to begin with, by what a variable is called in the form: its label, or
     the name of its input.
     """
-    found: dict[str, Array] = {}
-    moving = {*plan.read, *(variable for variable, _ in plan.carried)}
-    variables = zip(plan.graph.variables, labels.items(), strict=True)
+    values, changed = dict[str, Array](), plan.changed
+    variables = zip(plan.graph.variables, plan.graph.labels.items(), strict=True)
     for variable, (name, label) in variables:
         is_input = variable in graph.inputs
         place = names.get(name, name) if is_input else label
-        if place in found:
+        if place in values:
             message = f"'{place}' is the name of an input and the label of a variable"
             raise UsageError(f"{message}: give the variable another label")
         if variable in plan.zeros:
-            found[place] = np.zeros(variable.shape, np.float32)
+            values[place] = np.zeros(variable.shape, np.float32)
         elif label in data:
-            value = data[label]
+            values[place] = data[label]
             # A step moves them by less than half precision tells apart.
-            is_short = variable in moving and value.dtype == np.float16
-            found[place] = value.astype(np.float32) if is_short else value
-    return found
+            if name in changed and data[label].dtype == np.float16:
+                values[place] = data[label].astype(np.float32)
+    return values
 
 
 def typed(graph: Graph, data: Mapping[str, Any]) -> tuple[dict[str, Array], list[str]]:
-    """Data of the types of the graph, and a warning if some have more digits than files
-    and most runtimes keep: double precision stays, for those that compute in it, and half
-    precision, in which files share the data of a model.
-
-    Args:
-        graph: the graph, in which labels are unique.
-        data: by label; those of no variable stay.
+    """Data of the types of the graph, in which labels are unique, and a warning if some
+    have more digits than files and most runtimes keep: double precision stays, for those
+    that compute in it, and half precision, in which files share the data of a model.
 
     Raises:
         UsageError: one is of a kind or a shape that its variable cannot have.
     """
     longer: list[str] = []
-    found = dict[str, Any]()
     if isinstance(data, VariableData):
-        found = arrays_of(declared_variables(graph), data)
-    else:
-        found.update(data)
+        data = arrays_of(declared_variables(graph), data)
+    values = dict(data)
     for tensor, label in zip(graph.variables, graph.labels.values(), strict=True):
-        if label not in found:
+        if label not in values:
             continue
-        given, wanted = np.asarray(found[label]), DTYPES[tensor.dtype]
-        if not np.can_cast(given.dtype, wanted, "same_kind"):
+        value, wanted = np.asarray(values[label]), DTYPES[tensor.dtype]
+        if not np.can_cast(value.dtype, wanted, "same_kind"):
             what = f"variable '{label}' is a tensor<{tensor.dtype}>"
-            raise UsageError(f"{what}, and its data are {given.dtype}")
-        if given.shape != tensor.shape:
+            raise UsageError(f"{what}, and its data are {value.dtype}")
+        if value.shape != tensor.shape:
             what = f"variable '{label}' of shape {list(tensor.shape)}"
-            raise UsageError(f"{what} is given data of shape {list(given.shape)}")
-        single = given.astype(wanted, copy=False)
-        is_long = given.dtype == np.float64
-        if is_long and not np.array_equal(single, given, equal_nan=True):
+            raise UsageError(f"{what} is given data of shape {list(value.shape)}")
+        single = value.astype(wanted, copy=False)
+        is_long = value.dtype == np.float64
+        if is_long and not np.array_equal(single, value, equal_nan=True):
             longer.append(f"'{label}'")
-        found[label] = given if given.dtype in (np.float16, np.float64) else single
+        values[label] = value if value.dtype in (np.float16, np.float64) else single
     what = f"files store in single precision the data of {', '.join(longer)}"
-    return found, [what] if longer else []
+    return values, [what] if longer else []
 
 
 def in_inputs(step: Step) -> Step:
@@ -361,12 +332,11 @@ def in_inputs(step: Step) -> Step:
     if not updates:
         return step
     updated = (step.graph.names[op.inputs[0]] for op in updates)
-    graph = replace(step.graph, notes=())
-    graph, state = _with_inputs(graph, dict.fromkeys([*step.labels, *updated]))
+    graph, state = _with_inputs(step.graph, dict.fromkeys([*step.labels, *updated]))
     names = {label: name for name, label in step.labels.items()}
     return replace(
         step,
-        graph=graph,
+        graph=replace(graph, notes=()),
         inputs=graph.input_names,
         outputs=graph.output_names,
         state=state,
@@ -388,44 +358,31 @@ def _with_inputs(graph: Graph, changed: Iterable[str]) -> tuple[Graph, dict[str,
             carried[op.inputs[0]] = values[op.outputs[0]] = op.inputs[1]
         else:
             others.append(op)
-    fed = dict.fromkeys([*(x for x in variables if x not in carried), *carried])
-    operations = tuple(
-        _as_input(op) if op.name == "variable" and op.outputs[0] in fed else op
-        for op in others
-    )
+    fed = [*(x for x in variables if x not in carried), *carried]
     reports = [t for t in graph.outputs if t not in values]
     outputs = (*reports[:1], *carried.values(), *reports[1:])
-    inputs = (*graph.inputs, *fed)
-    graph = replace(graph, inputs=inputs, outputs=outputs, operations=operations)
-    return put_inputs_first(graph), {
-        names[old]: names[new] for old, new in carried.items()
-    }
-
-
-def _as_input(variable: Operation) -> Operation:
-    attributes: Any = {"shape": variable.attributes["shape"]}
-    return replace(variable, definition=standard()["external"], attributes=attributes)
+    graph = replace(graph, outputs=outputs, operations=tuple(others))
+    state = {names[old]: names[new] for old, new in carried.items()}
+    return replace_variables(graph, fed), state
 
 
 def _with_updates(plan: Plan) -> tuple[Graph, dict[str, str]]:
     """The plan with an update of each variable, and what it reports as outputs."""
     graph, names = plan.graph, dict(plan.graph.names)
-    supply = NameSupply(graph.tensors)
-    updates = []
-    for variable, new in plan.carried:
-        result = Tensor(variable.dtype, variable.shape)
+    supply, update = NameSupply(graph.tensors), standard()["update"]
+    updates, results = list[Operation](), dict[Tensor, Tensor]()
+    for variable, new in plan.carried.items():
+        dtype = variable.dtype
+        results[variable] = result = Tensor(dtype, variable.shape)
         names[result] = supply.fresh(f"updated_{names[variable]}")
-        definition = standard()["update"]
-        updates.append(
-            Operation(definition, (variable, new), {}, (result,), variable.dtype)
-        )
-    results = tuple(op.outputs[0] for op in updates)
+        updates.append(Operation(update, (variable, new), {}, (result,), dtype))
     # A graph has an output: where there is nothing to report, what becomes of variables.
-    trained = [c.variable not in plan.zeros for c in plan.carried]
-    outputs = plan.reports or tuple(compress(results, trained))
-    pairs = zip(plan.carried, results, strict=True)
-    state = {names[carried.variable]: names[result] for carried, result in pairs}
-    operations = (*graph.operations, *updates)
-    graph = replace(graph, outputs=outputs, operations=operations, names=names)
+    trained = (result for v, result in results.items() if v not in plan.zeros)
+    graph = replace(
+        graph,
+        outputs=plan.reports or tuple(trained),
+        operations=(*graph.operations, *updates),
+        names=names,
+    )
     verify(graph)
-    return graph, state
+    return graph, {names[v]: names[result] for v, result in results.items()}

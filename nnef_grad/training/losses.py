@@ -16,12 +16,7 @@ from nnef_grad.language.types import SCALAR, STRING, TensorType
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.ops.tensors import number
 from nnef_grad.training.draft import Draft, sources_of
-from nnef_grad.training.recipes import (
-    LOSS,
-    Recipe,
-    opset_of,
-    read_recipe,
-)
+from nnef_grad.training.recipes import LOSS, Recipe, read_recipe
 
 # The settings that every loss has, and what they are if they are not given.
 FURTHER = {"reduction": STRING, "weight": SCALAR}
@@ -44,14 +39,8 @@ _INCLUDED = {
 
 @dataclass(frozen=True)
 class Objective:
-    """A graph whose one output is to be made smaller.
-
-    Attributes:
-        graph: the graph.
-        loss: the name of its output of rank 0.
-        losses: the name of the loss of each output that has one.
-        targets: the input with the target of each output that has a loss, by the output.
-        warnings: what the user should know, a sentence each.
+    """A graph whose first output is to be made smaller: the name of this output of rank 0;
+    the loss and the input with the target of each output that has them; warnings.
     """
 
     graph: Graph
@@ -62,21 +51,14 @@ class Objective:
 
 
 def read_losses(graph: Graph, losses: str | Mapping[str, str]) -> dict[str, Recipe]:
-    """The recipe of the loss of each output.
-
-    Args:
-        graph: the forward graph.
-        losses: the loss of its one scalar output, or of several scalar tensors, by name.
-
-    Raises:
-        NnefGradError: a recipe cannot be read, a tensor is unknown or not scalar, or
-            there are several outputs and it is not said whose loss this is.
+    """The recipe of the loss of each output: of the one scalar output of the graph, or of
+    several scalar tensors, by name.
     """
     if isinstance(losses, str):
         outputs = [graph.names[t] for t in graph.outputs if t.dtype == "scalar"]
         if len(outputs) != 1:
-            found = f"the scalar outputs {', '.join(outputs)}" if outputs else ""
-            message = f"graph '{graph.name}' has {found or 'no scalar output'}"
+            what = f"the scalar outputs {', '.join(outputs)}" if outputs else ""
+            message = f"graph '{graph.name}' has {what or 'no scalar output'}"
             raise UsageError(f"{message}: say which tensor has the loss")
         losses = {outputs[0]: losses}
     tensors = graph.tensors
@@ -98,55 +80,36 @@ def with_losses(
     kept: Sequence[Tensor] = (),
     opset: OpSet,
 ) -> Objective:
-    """The graph with losses.
+    """The graph with the losses of tensors by name.
 
     Args:
-        graph: the forward graph.
-        losses: the recipe for the loss of each tensor, by name.
         penalties: for variables, by name, the factor of half the sum of the squares of
             their elements.
         results: the tensor that is used in place of another.
         kept: tensors of the graph that are outputs as well, after the loss.
-        opset: the operations of the graph.
-
-    Raises:
-        NnefGradError: a loss does not fit its output.
     """
-    draft = Draft(graph, opset, losses.values())
-    given = {output: draft.tensor(output) for output in losses}
-    used = {output: results.get(tensor, tensor) for output, tensor in given.items()}
-    losses = {
-        output: _settled(recipe, used[output], draft)
-        for output, recipe in losses.items()
-    }
-    for output, recipe in losses.items():
-        _refuse_reduction(recipe, used[output], draft)
-    targets = {
-        output: draft.external(
-            f"target_{output}", *_target(recipe, used[output], opset)
-        )
-        for output, recipe in losses.items()
-    }
-    warnings = [
-        advice
-        for output, recipe in losses.items()
-        for advice in _advice(recipe, used[output], draft)
-    ]
-    parts = [
-        _loss(draft, *_fused(recipe, used[output], draft), targets[output], output)
-        for output, recipe in losses.items()
-    ]
+    draft = Draft(graph, opset)
+    targets, warnings, parts = dict[str, Tensor](), list[str](), list[Tensor]()
+    for name, recipe in losses.items():
+        output = results.get(draft.tensor(name), draft.tensor(name))
+        settled = _settled(recipe, output, draft)
+        _refuse_reduction(settled, output, draft)
+        target = _target(settled, output, draft.emit.opset)
+        targets[name] = draft.external(f"target_{name}", *target)
+        subject, warning = _subject(settled, output, draft)
+        warnings += warning
+        parts.append(_loss(draft, *subject, targets[name], name))
     parts += [_penalty(draft, name, by) for name, by in penalties.items()]
     emit = draft.emit
     emit.naming = str
     total = reduce(lambda x, y: emit("add", x, y, hint="loss"), parts)
     loss = draft.named(total, "loss")
-    made = draft.finished([loss, *kept])
+    whole = draft.finished([loss, *kept])
     return Objective(
-        made,
-        made.names[loss],
+        whole,
+        whole.names[loss],
         {output: recipe.name for output, recipe in losses.items()},
-        {output: made.names[target] for output, target in targets.items()},
+        {output: whole.names[target] for output, target in targets.items()},
         tuple(warnings),
     )
 
@@ -181,9 +144,9 @@ def _axis(recipe: Recipe, output: Tensor, draft: Draft) -> int:
     axis = recipe.settings.get(AXIS)
     if axis is not None:
         return int(axis + output.rank if -output.rank <= axis < 0 else axis)
-    made = draft.emit.producer(output)
-    if made is not None and (recipe.name, made.name) in _FUSED:
-        axis, *others = made.attributes["axes"]
+    producer = draft.emit.producer(output)
+    if producer is not None and (recipe.name, producer.name) in _FUSED:
+        axis, *others = producer.attributes["axes"]
         if not others:
             return int(axis)
     (parameter,) = (p for p in recipe.fragment.parameters if p.name == AXIS)
@@ -197,56 +160,43 @@ def _axis(recipe: Recipe, output: Tensor, draft: Draft) -> int:
 
 def _target(recipe: Recipe, output: Tensor, opset: OpSet) -> tuple[Shape, str]:
     """The shape and the data type of the target of an output."""
-    (_, parameter, *_) = recipe.fragment.parameters
-    type_ = parameter.type
-    dtype = type_.dtype if isinstance(type_, TensorType) else None
+    type_ = recipe.fragment.parameters[1].type
+    dtype = (type_.dtype if isinstance(type_, TensorType) else None) or SCALAR.name
     rule = recipe.library.get(recipe.name + TARGET)
     if rule is None:
-        return output.shape, dtype or "scalar"
-    known = opset_of([recipe], opset)
+        return output.shape, dtype
     settings = {p.name: recipe.settings[p.name] for p in rule.attributes}
+    extended = opset.extended(recipe.library.values())
     try:
-        shape: Any = shapes_by_rule(rule, known, output.shape, **settings)
+        shape: Any = shapes_by_rule(rule, extended, output.shape, **settings)
     except InvalidGraphError as error:
         error.called_from(recipe.span)
         raise
-    return tuple(shape), dtype or "scalar"
+    return tuple(shape), dtype
 
 
-def _fused(recipe: Recipe, output: Tensor, draft: Draft) -> tuple[Recipe, Tensor]:
-    """A loss and a tensor whose loss it is, in place of those that were given: the loss
-    that has the softmax or sigmoid inside which made the output.
-    """
-    activation, before = _activation(recipe, output, draft)
-    fused = _FUSED.get((recipe.name, activation))
-    if fused is None or before is None:
-        return recipe, output
-    return replace(recipe, fragment=recipe.library[fused]), before
-
-
-def _advice(recipe: Recipe, output: Tensor, draft: Draft) -> Iterator[str]:
-    """A warning about a loss that repeats what made the output."""
-    activation, before = _activation(recipe, output, draft)
-    if before is not None and (recipe.name, activation) in _INCLUDED:
-        names = draft.emit.names
-        yield (
-            f"'{recipe.name}' begins with a {activation}, and '{names[output]}' is the"
-            f" result of one: give the loss to '{names[before]}'"
-        )
-
-
-def _activation(
+def _subject(
     recipe: Recipe, output: Tensor, draft: Draft
-) -> tuple[str, Tensor | None]:
-    """The name of the operation that made a tensor, and its operand, if it is a sigmoid,
-    or a softmax along the classes. A loss of the user's own knows of neither.
+) -> tuple[tuple[Recipe, Tensor], list[str]]:
+    """The loss that has the softmax or sigmoid inside which made an output, and the operand
+    of that, in place of those that were given; or these, and a warning if they repeat it.
+    A loss of the user's own knows of neither.
     """
-    made = None if recipe.is_own else draft.emit.producer(output)
-    is_softmax = made is not None and made.name == "softmax"
+    producer = None if recipe.is_own else draft.emit.producer(output)
+    if producer is None or not producer.inputs:
+        return (recipe, output), []
+    before, key = producer.inputs[0], (recipe.name, producer.name)
     along = (recipe.settings.get(AXIS, 1),)
-    if made is None or (is_softmax and made.attributes["axes"] != along):
-        return "", None
-    return made.name, made.inputs[0] if made.inputs else None
+    if producer.name == "softmax" and producer.attributes["axes"] != along:
+        return (recipe, output), []
+    if key in _FUSED:
+        return (replace(recipe, fragment=recipe.library[_FUSED[key]]), before), []
+    names = draft.emit.names
+    warning = (
+        f"'{recipe.name}' begins with a {producer.name}, and '{names[output]}' is the"
+        f" result of one: give the loss to '{names[before]}'"
+    )
+    return (recipe, output), [warning] if key in _INCLUDED else []
 
 
 def _loss(
@@ -319,10 +269,9 @@ def matrices(graph: Graph) -> Iterator[str]:
     scales and offsets: several axes of them are longer than 1, or a product reads them.
     """
     multiplied = {
-        operand
-        for op in graph.operations
-        for parameter, operand in zip(op.definition.operands, op.operands, strict=True)
-        if isinstance(operand, Tensor) and parameter.name in _FILTERS.get(op.name, ())
+        operation.operands[place]
+        for operation in graph.operations
+        for place in _FILTERS.get(operation.name, ())
     }
     for variable in graph.variables:
         is_long = prod(variable.shape) > max(variable.shape, default=1)
@@ -330,11 +279,12 @@ def matrices(graph: Graph) -> Iterator[str]:
             yield graph.names[variable]
 
 
-_FILTERS: dict[str, tuple[str, ...]] = {
-    "conv": ("filter",),
-    "deconv": ("filter",),
-    "linear": ("filter",),
-    "matmul": ("A", "B"),
-    "separable_conv": ("plane_filter", "point_filter"),
-    "separable_deconv": ("plane_filter", "point_filter"),
+# The places of the operands that are filters or matrices.
+_FILTERS = {
+    "conv": (1,),
+    "deconv": (1,),
+    "linear": (1,),
+    "matmul": (0, 1),
+    "separable_conv": (1, 2),
+    "separable_deconv": (1, 2),
 }

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +12,8 @@ from nnef_grad.base.public import public
 from nnef_grad.model import declared_variables, load
 from nnef_grad.storage.containers import GRAPH, QUANTIZATION, Container, open_container
 from nnef_grad.storage.data import VariableData, load_data, parts_of
-from nnef_grad.storage.files import PathLike
+from nnef_grad.storage.files import Part, PathLike, Text
 from nnef_grad.storage.output import refuse_text, write_stored
-from nnef_grad.storage.parts import Part, Text
 from nnef_grad.storage.paths import Steps
 from nnef_grad.storage.tensor_file import read_header
 from nnef_grad.training.adapters import DOWN, SCALE, UP, folded
@@ -52,33 +50,29 @@ def merge(
     """
     refuse_text(path)
     container = open_container(model)
-    graph = load(model)
-    stores = _Stores([load_data(place) for place in trained])
-    own = VariableData(container)
+    graph, own = load(model), VariableData(container)
+    stores = [load_data(place) for place in trained]
     changed: dict[str, Array] = {}
-    variables = {variable.label: variable for variable in declared_variables(graph)}
-    is_found = False
+    is_merged = False
     for name, label in graph.labels.items():
         part = own.find(label)
-        found = None if part is None else stores.value(label, name, own)
-        if found is None or part is None:
+        value = None if part is None else _trained(stores, label, name, own)
+        if value is None or part is None:
             continue
-        is_found = True
         items = read_header(part).items
         if items.is_quantized or items.is_blocks:
-            message = (
-                f"'{label}' is stored as codes, which no values can be merged into"
-            )
-            raise UsageError(f"{message}: keep the trained values separate")
-        before = own[label]
-        after = np.asarray(found).astype(before.dtype)
+            message = f"'{label}' is stored as codes, which no values can be merged"
+            raise UsageError(f"{message} into: keep the trained values separate")
+        before, is_merged = own[label], True
+        after = np.asarray(value).astype(before.dtype)
         if not np.array_equal(before, after, equal_nan=True):
             changed[label] = after
-    if not is_found:
+    if not is_merged:
         places = " and ".join(f"'{place}'" for place in trained)
         raise UsageError(f"no values in {places} belong to a variable of '{model}'")
+    variables = {variable.label: variable for variable in declared_variables(graph)}
     declared = [variables[label] for label in changed]
-    written = parts_of(declared, changed, Path(path).parent)
+    written = parts_of(declared, changed)
     write_stored(path, {**_own_files(container), **written}, overwrite=overwrite)
     return [*changed]
 
@@ -86,38 +80,26 @@ def merge(
 def _own_files(container: Container) -> dict[Steps, Part]:
     """The files of a model. Texts are written anew: two models share no text."""
     files = {steps: container.find(steps) for steps in container.files()}
-    parts: dict[Steps, Part] = {
-        n: part for n, part in files.items() if part is not None
-    }
+    parts: dict[Steps, Part] = {n: part for n, part in files.items() if part}
     texts = {GRAPH: container.graph(), QUANTIZATION: container.quantization()}
-    return parts | {
-        (n,): Text(text.text) for n, text in texts.items() if text is not None
-    }
+    return parts | {(n,): Text(text.text) for n, text in texts.items() if text}
 
 
-class _Stores(NamedTuple):
-    """Data of several places, of which the last goes first."""
-
-    all: Sequence[VariableData]
-
-    def find(self, label: str, name: str) -> Array | None:
-        """The array of a label, or else of a name."""
-        for store in reversed(self.all):
-            for key in (label, name):
-                if key in store:
-                    return store[key]
-        return None
-
-    def value(self, label: str, name: str, own: VariableData) -> Array | None:
-        """The trained value of a variable of the model, with its adapter, if it has one."""
-        given = {
-            label + end: self.find(label + end, (name + end).replace(".", "_"))
-            for end in ("", DOWN, UP, SCALE)
-        }
-        found = {place: value for place, value in given.items() if value is not None}
-        if not {label + DOWN, label + UP} <= {*found}:
-            return found.get(label)
-        if label + SCALE not in found:
-            message = f"the scale of the adapter of '{label}' is missing"
-            raise UsageError(f"{message}: name the folder of the step first")
-        return folded({label: own[label]} | found, label)
+def _trained(
+    stores: Sequence[VariableData], label: str, name: str, own: VariableData
+) -> Array | None:
+    """The trained value of a variable of the model, with its adapter, if it has one: under
+    its label, or else its name, in the last place that has it.
+    """
+    values: dict[str, Array] = {}
+    for end in ("", DOWN, UP, SCALE):
+        keys = (label + end, (name + end).replace(".", "_"))
+        places = (s[key] for s in reversed(stores) for key in keys if key in s)
+        if (value := next(places, None)) is not None:
+            values[label + end] = value
+    if not {label + DOWN, label + UP} <= {*values}:
+        return values.get(label)
+    if label + SCALE not in values:
+        message = f"the scale of the adapter of '{label}' is missing"
+        raise UsageError(f"{message}: name the folder of the step first")
+    return folded({label: own[label]} | values, label)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +21,7 @@ from nnef_grad.base.source import Source, Span
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import Evaluator
 from nnef_grad.language import syntax
-from nnef_grad.language.check_definitions import check_fragments
+from nnef_grad.language.check_document import check_fragments
 from nnef_grad.language.library import FragmentFile, Library, extended, standard
 from nnef_grad.language.parser import parse_fragments, parse_invocation
 from nnef_grad.language.typecheck import ExpressionChecker
@@ -39,24 +39,15 @@ from nnef_grad.storage.files import read_source
 
 
 class Kind(NamedTuple):
-    """A kind of recipe.
-
-    Attributes:
-        name: what messages call it.
-        file: the recipes of the project.
-        begins: the tensors that the parameters of its fragments begin with.
-        returns: what its fragments return, besides further results.
+    """A kind of recipe: what messages call it, the file with those of the project, the
+    tensors that the parameters of its fragments begin with, and what these return, besides
+    further results.
     """
 
     name: str
     file: str
     begins: tuple[str, ...]
     returns: tuple[str, ...] = ()
-
-    @property
-    def article(self) -> str:
-        """The name with its article."""
-        return f"{'an' if self.name[0] in 'aeiou' else 'a'} {self.name}"
 
 
 LOSS = Kind("loss", "losses.nnef", ("output", "target"))
@@ -73,14 +64,8 @@ _IN_FILE = re.compile(r"(?P<path>.+\.nnef):(?=\w)")
 
 @dataclass(frozen=True)
 class Recipe:
-    """A fragment, with some of its settings.
-
-    Attributes:
-        fragment: the loss, or the optimizer.
-        settings: the values that were given, by name.
-        library: the fragments beside it, and those of the project.
-        span: where it was named.
-        is_own: whether it is the user's own.
+    """The fragment of a loss or an optimizer, with the settings that were given, by name,
+    the fragments beside it, the place where it was named, and whether it is the user's own.
     """
 
     fragment: syntax.Fragment
@@ -94,17 +79,8 @@ class Recipe:
         """The name of the fragment."""
         return self.fragment.name
 
-    @property
-    def text(self) -> str:
-        """The recipe as it was named."""
-        return self.span.source.text
-
     def setting(self, parameter: syntax.Parameter) -> Any:
-        """The value of a parameter: as it was given, or the default.
-
-        Raises:
-            UsageError: there is none.
-        """
+        """The value of a parameter: as it was given, or the default."""
         if parameter.name in self.settings:
             return self.settings[parameter.name]
         if parameter.default is None:
@@ -112,33 +88,19 @@ class Recipe:
             raise UsageError(f"{message} a value", parameter.span)
         return syntax.literal_value(parameter.default)
 
-    def emit(
-        self,
-        emitter: Emitter,
-        values: Mapping[str, Any],
-        fragment: syntax.Fragment | None = None,
-    ) -> dict[str, Any]:
-        """Emits the body of the fragment, or of another one beside it.
-
-        Args:
-            emitter: emits the operations; it knows those of `opset_of`.
-            values: a value for each parameter.
-            fragment: the other fragment.
-
-        Returns:
-            The value of each result, by name.
+    def emit(self, emitter: Emitter, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Emits the body of the fragment for a value of each parameter, and returns that of
+        each result, by name. What it calls is in its library: another recipe, or the graph,
+        may have other fragments of these names.
         """
-        evaluator = Evaluator(emitter, inlined=set(_with_bodies(self.library)))
-        chosen = fragment or self.fragment
-        return evaluator.instantiate(chosen, values, emitter.naming, self.span)
-
-
-def opset_of(recipes: Iterable[Recipe], opset: OpSet) -> OpSet:
-    """An opset, with what the bodies of recipes call."""
-    found = opset
-    for recipe in recipes:
-        found = found.extended(recipe.library.values())
-    return found
+        inlined = {name for name, f in self.library.items() if f.body is not None}
+        evaluator, outer = Evaluator(emitter, inlined), emitter.opset
+        emitter.opset = outer.extended(self.library.values())
+        try:
+            naming = emitter.naming
+            return evaluator.instantiate(self.fragment, values, naming, self.span)
+        finally:
+            emitter.opset = outer
 
 
 def read_recipe(
@@ -151,10 +113,6 @@ def read_recipe(
             user's comes after the path and a colon.
         kind: what it must be.
         further: the types of settings that all of this kind have, by name.
-
-    Raises:
-        NnefGradError: the text is no invocation; the file cannot be read, or has a
-            mistake; the name is unknown, or a setting does not fit.
     """
     in_file = _IN_FILE.match(text)
     built_in = _built_in(kind.file)
@@ -165,12 +123,12 @@ def read_recipe(
     with bounded_nesting(Span(source, start, len(text))):
         call = parse_invocation(source, start)
         if call.name not in own:
-            known = sorted(name for name in own if _is_of(own[name], kind))
-            near = suggestion(call.name, known) or f": there are {', '.join(known)}"
+            names = sorted(name for name in own if _is_of(own[name], kind))
+            near = suggestion(call.name, names) or f": there are {', '.join(names)}"
             raise UsageError(f"there is no {kind.name} '{call.name}'{near}", call.span)
         fragment = own[call.name]
         _refuse_others(fragment, kind)
-        settings = dict(_settings(call, {**_types(fragment, kind), **(further or {})}))
+        settings = _settings(call, {**_types(fragment, kind), **(further or {})})
     return Recipe(fragment, settings, library, call.span, is_own=in_file is not None)
 
 
@@ -178,7 +136,7 @@ def with_settings(recipe: Recipe, text: str) -> Recipe:
     """The optimizer with further settings, a text such as `beta1 = 0.8, eps = 1e-6`."""
     call = parse_invocation(Source("<settings>", f"{recipe.name}({text})"), 0)
     types = _types(recipe.fragment, OPTIMIZER)
-    settings = {**recipe.settings, **dict(_settings(call, types))}
+    settings = {**recipe.settings, **_settings(call, types)}
     return replace(recipe, settings=settings, span=call.span)
 
 
@@ -208,7 +166,8 @@ def _is_of(fragment: syntax.Fragment, kind: Kind) -> bool:
 
 def _refuse_others(fragment: syntax.Fragment, kind: Kind) -> None:
     """Raises `UsageError` where a fragment is not of a kind."""
-    what = f"'{fragment.name}' is not {kind.article}"
+    article = "an" if kind.name[0] in "aeiou" else "a"
+    what = f"'{fragment.name}' is not {article} {kind.name}"
     if not _is_of(fragment, kind):
         begins = " and ".join(f"'{name}'" for name in kind.begins)
         message = f"{what}: its parameters do not begin with the tensors {begins}"
@@ -248,38 +207,35 @@ def _own_fragments(path: str) -> Library:
     return {f.name: f for f in fragments}
 
 
-def _with_bodies(library: Library) -> Iterator[str]:
-    return (name for name, fragment in library.items() if fragment.body is not None)
-
-
-def _settings(
-    call: syntax.Invocation, types: Mapping[str, Type]
-) -> Iterator[tuple[str, Any]]:
+def _settings(call: syntax.Invocation, types: Mapping[str, Type]) -> dict[str, Any]:
     """The values of the arguments of an invocation, by name, each of its type."""
-    checker = ExpressionChecker(standard())
-    evaluator = Evaluator(Emitter(OpSet()))
-    given: set[str] = set()
+    settings: dict[str, Any] = {}
     for argument in call.arguments:
         if not isinstance(argument, syntax.Keyword):
             message = f"a setting of '{call.name}' needs its name"
             raise UsageError(f"{message}: {', '.join(types)}", argument.span)
-        if argument.name not in types:
-            near = (
-                suggestion(argument.name, list(types)) or f"; it has {', '.join(types)}"
-            )
-            message = f"'{call.name}' has no setting '{argument.name}'{near}"
+        name = argument.name
+        if name not in types:
+            near = suggestion(name, list(types)) or f"; it has {', '.join(types)}"
+            message = f"'{call.name}' has no setting '{name}'{near}"
             raise UsageError(message, argument.span)
-        if argument.name in given:
-            message = f"the setting '{argument.name}' of '{call.name}' is given twice"
+        if name in settings:
+            message = f"the setting '{name}' of '{call.name}' is given twice"
             raise UsageError(message, argument.span)
-        given.add(argument.name)
-        found, wanted = checker.type_of(argument.value, {}), types[argument.name]
-        if checker.problems:
-            raise InvalidGraphError.collect(checker.problems)
-        # A whole number may be written without its point.
-        is_whole = found == INTEGER and wanted in (SCALAR, _NUMBERS)
-        if not is_whole and not is_assignable(found, wanted, Generics()):
-            message = f"'{argument.name}' is of type {wanted}, and not {found}"
-            raise UsageError(message, argument.value.span)
-        value = evaluator.evaluate(argument.value, {}, argument.name)
-        yield argument.name, float(value) if is_whole else value
+        settings[name] = _value(argument, types[name])
+    return settings
+
+
+def _value(argument: syntax.Keyword, wanted: Type) -> Any:
+    checker = ExpressionChecker(standard())
+    type_ = checker.type_of(argument.value, {})
+    if checker.problems:
+        raise InvalidGraphError.collect(checker.problems)
+    # A whole number may be written without its point.
+    is_whole = type_ == INTEGER and wanted in (SCALAR, _NUMBERS)
+    if not is_whole and not is_assignable(type_, wanted, Generics()):
+        message = f"'{argument.name}' is of type {wanted}, and not {type_}"
+        raise UsageError(message, argument.value.span)
+    evaluator = Evaluator(Emitter(OpSet()))
+    value = evaluator.evaluate(argument.value, {}, argument.name)
+    return float(value) if is_whole else value

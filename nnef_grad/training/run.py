@@ -32,6 +32,7 @@ Batch = Union[Mapping[str, Any], Sequence[Any]]
 Schedule = Union[float, Callable[[int], float]]
 # The label of the number of steps, in a checkpoint.
 STEPS = "training/steps"
+IS_FINITE = "is_finite"
 
 
 @public
@@ -82,24 +83,18 @@ def run(
             installed, or cannot run the step; a checkpoint cannot be read or written. A
             mistake in a batch is raised when its loss is requested.
     """
-    found = find_runtime(runtime)
-    precision = _precision(dtype)
-    if precision is None or precision.name not in found.precisions:
-        known = " and ".join(found.precisions)
-        message = f"the runtime '{runtime}' computes in {known}"
-        raise UsageError(f"{message}, and not in {precision or dtype}")
+    engine, precision = find_runtime(runtime), _precision(dtype)
+    if precision is None or precision.name not in engine.precisions:
+        message = f"the runtime '{runtime}' computes in"
+        known = " and ".join(engine.precisions)
+        raise UsageError(f"{message} {known}, and not in {precision or dtype}")
     if every < 1:
         raise UsageError(f"a checkpoint is written every 1 step or more, not {every}")
     values = _initial(step, resume)
     rates = {LOSS_SCALE: loss_scale, LEARNING_RATE: learning_rate}
-    parts = [
-        _Part(one, found, values, rates, precision, threads)
-        for one in (step, step.apply)
-        if one is not None
-    ]
-    if learning_rate is not None and not any(
-        part.takes(LEARNING_RATE) for part in parts
-    ):
+    parts = [_Part(s, engine, values, rates, precision, threads) for s in _all(step)]
+    is_read = any(LEARNING_RATE in part.rates for part in parts)
+    if learning_rate is not None and not is_read:
         message = "the learning rate is a number of the step, and not an input"
         raise UsageError(f"{message}: leave it out, or make the step without it")
     return Training(step, parts, values, batches, checkpoint, every, progress)
@@ -132,11 +127,15 @@ class Training(Iterator[float]):
         self._checkpoint = checkpoint
         self._every = every
         self._text = ""
-        self._bar = _bar(batches, progress, lambda _: self._text)
+        # Where nobody looks on, the bar is written nowhere.
+        is_shown = sys.stderr.isatty() if progress is None else progress
+        self._bar = click.progressbar(
+            batches,
+            label="training",
+            item_show_func=lambda _: self._text,
+            file=sys.stderr if is_shown else StringIO(),
+        )
         self._batches = iter(self._bar.__enter__())
-
-    def __iter__(self) -> Training:
-        return self
 
     def __next__(self) -> float:
         """Makes a step, and returns the loss before it."""
@@ -190,10 +189,10 @@ class Training(Iterator[float]):
 def _precision(dtype: Any) -> np.dtype[Any] | None:
     """The data type that numpy understands; None for anything else."""
     try:
-        found: np.dtype[Any] = np.dtype(dtype)
+        precision: np.dtype[Any] = np.dtype(dtype)
     except (TypeError, ValueError):
         return None
-    return found
+    return precision
 
 
 class _Part:
@@ -202,6 +201,7 @@ class _Part:
     Attributes:
         loss: the name of the output with the loss.
         labels: those of the variables that it changes.
+        rates: those of the rates that are inputs of the step.
     """
 
     def __init__(
@@ -213,44 +213,39 @@ class _Part:
         dtype: np.dtype[Any],
         threads: int | None,
     ) -> None:
-        found = in_inputs(step)
-        self.loss, *_ = found.outputs
-        self.labels = found.labels.values()
-        self._step = found
-        self._inputs = dict(zip(found.inputs, found.graph.inputs, strict=True))
+        step = in_inputs(step)
+        self.loss, *_ = step.outputs
+        self.labels = step.labels.values()
+        self._step = step
+        self._inputs = dict(zip(step.inputs, step.graph.inputs, strict=True))
         self._types = {**DTYPES, "scalar": dtype.type}
         # A model may have an input of that name, if the step has none.
-        own = {*found.inputs} - {*step.model.input_names}
-        self._rates = {n: r for n, r in rates.items() if n in own}
-        for name, rate in self._rates.items():
+        own = {*step.inputs} - {*step.model.input_names}
+        self.rates = {n: r for n, r in rates.items() if n in own}
+        for name, rate in self.rates.items():
             if rate is None:
                 raise UsageError(f"the step has the input '{name}': give it a value")
-        known = {*found.labels, *self._rates}
-        self._fed = [name for name in found.inputs if name not in known]
-        self._run = runtime.compile(found.graph, values, threads)
+        known = {*step.labels, *self.rates}
+        self._fed = [name for name in step.inputs if name not in known]
+        self._run = runtime.compile(step.graph, values, threads)
 
     def __call__(
         self, values: dict[str, Array], batch: Batch, steps: int
     ) -> dict[str, Array]:
         """Makes a step, which changes values, and returns what it reports."""
-        given = self._given(batch)
-        for name, rate in self._rates.items():
-            given[name] = rate(steps) if callable(rate) else rate
-        for name, label in self._step.labels.items():
-            given[name] = values[label]
-        arrays = {name: self._array(name, given[name]) for name in self._inputs}
+        labels, feeds = self._step.labels, self._feeds(batch)
+        for name, rate in self.rates.items():
+            feeds[name] = rate(steps) if callable(rate) else rate
+        feeds |= {name: values[label] for name, label in labels.items()}
+        arrays = {name: self._array(name, feeds[name]) for name in self._inputs}
         self._refuse_shapes({name: array.shape for name, array in arrays.items()})
-        found = self._run(list(arrays.values()))
-        results = dict(zip(self._step.outputs, found, strict=True))
+        outputs = self._run(list(arrays.values()))
+        results = dict(zip(self._step.outputs, outputs, strict=True))
         for name, new in self._step.state.items():
-            values[self._step.labels[name]] = results.pop(new)
+            values[labels[name]] = results.pop(new)
         return results
 
-    def takes(self, rate: str) -> bool:
-        """Whether a rate is an input of the step."""
-        return rate in self._rates
-
-    def _given(self, batch: Batch) -> dict[str, Any]:
+    def _feeds(self, batch: Batch) -> dict[str, Any]:
         """The inputs of a batch, by name."""
         names = self._fed
         if not isinstance(batch, Mapping):
@@ -258,11 +253,8 @@ class _Part:
                 what = f"it is of type {type(batch).__name__}"
                 raise UsageError(f"a batch is a mapping or a list of arrays: {what}")
             if len(batch) != len(names):
-                wanted = ", ".join(names)
-                message = (
-                    f"a batch has {len(batch)} arrays, and the step takes {wanted}"
-                )
-                raise UsageError(message)
+                message = f"a batch has {len(batch)} arrays, and the step takes"
+                raise UsageError(f"{message} {', '.join(names)}")
             return dict(zip(names, batch, strict=True))
         refuse_unknown(batch, names, "the step has no input")
         for name in names:
@@ -275,17 +267,15 @@ class _Part:
         tensor = self._inputs[name]
         wanted = self._types[tensor.dtype]
         try:
-            found = np.asarray(value)
+            array = np.asarray(value)
         except ValueError:
-            raise UsageError(
-                f"'{name}' is not an array: its rows have different lengths"
-            ) from None
-        if not np.can_cast(found.dtype, wanted, "same_kind"):
+            message = f"'{name}' is not an array: its rows have different lengths"
+            raise UsageError(message) from None
+        if not np.can_cast(array.dtype, wanted, "same_kind"):
             message = f"'{name}' is a tensor<{tensor.dtype}>"
-            raise UsageError(f"{message}, and these are {found.dtype}")
+            raise UsageError(f"{message}, and these are {array.dtype}")
         # What has rank 0 gets an axis by that.
-        array: Array = np.ascontiguousarray(found, wanted)
-        return array.reshape(found.shape)
+        return np.ascontiguousarray(array, wanted).reshape(array.shape)
 
     def _refuse_shapes(self, shapes: Mapping[str, Shape]) -> None:
         """Raises `UsageError` where an array has another shape than its input, for all
@@ -302,9 +292,8 @@ class _Part:
 
 def _initial(step: Step, resume: PathLike | None) -> dict[str, Array]:
     """The values to begin with, by label: of the step, or of a checkpoint."""
-    steps = [part for part in (step, step.apply) if part is not None]
     wanted: dict[str, Array] = {}
-    for part in steps:
+    for part in _all(step):
         wanted |= {**dict.fromkeys(part.labels.values()), **part.values}
     if resume is not None:
         stored = load_data(resume)
@@ -316,17 +305,6 @@ def _initial(step: Step, resume: PathLike | None) -> dict[str, Array]:
     return wanted
 
 
-IS_FINITE = "is_finite"
-
-
-def _bar(
-    batches: Iterable[Batch], shown: bool | None, show: Callable[[Any], str]
-) -> Any:
-    """The batches with a progress bar; where nobody looks on, it is written nowhere."""
-    is_shown = sys.stderr.isatty() if shown is None else shown
-    return click.progressbar(
-        batches,
-        label="training",
-        item_show_func=show,
-        file=sys.stderr if is_shown else StringIO(),
-    )
+def _all(step: Step) -> list[Step]:
+    """A step, and the one that uses the gradients that it adds up."""
+    return [step] if step.apply is None else [step, step.apply]

@@ -5,7 +5,7 @@ document.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from glob import escape
 from sys import float_info
 from typing import Any
@@ -24,24 +24,25 @@ from nnef_grad.ops.opset import OpSet
 from nnef_grad.runtimes import in_single
 from nnef_grad.storage.data import VariableData
 from nnef_grad.training.adapters import Adapters, with_adapters
-from nnef_grad.training.batch_statistics import (
-    Running,
+from nnef_grad.training.choice import Choice, Groups, chosen, penalties, share_labels
+from nnef_grad.training.draft import Draft
+from nnef_grad.training.forms import Form, Plan, Step, as_step, typed
+from nnef_grad.training.gradients import (
+    Clipping,
+    Gradients,
+    clipped,
+    divided,
+    finite,
+    fold_numbers,
+)
+from nnef_grad.training.losses import Objective, read_losses, with_losses
+from nnef_grad.training.optimizers import update
+from nnef_grad.training.preparation import (
     statistics_of,
     with_batch_statistics,
+    with_padding,
+    with_quantization,
 )
-from nnef_grad.training.choice import Choice, Groups, chosen, penalties, share_labels
-from nnef_grad.training.draft import Draft, variables_of
-from nnef_grad.training.forms import Carried, Form, Plan, Step, as_step, typed
-from nnef_grad.training.gradients import Clipping, Gradients, clipped, divided, finite
-from nnef_grad.training.losses import (
-    Objective,
-    read_losses,
-    with_losses,
-)
-from nnef_grad.training.numbers import fold_numbers
-from nnef_grad.training.optimizers import update
-from nnef_grad.training.padding import with_padding
-from nnef_grad.training.quantized import Quantized, with_quantization
 from nnef_grad.training.recipes import LEARNING_RATE, NEW
 
 LOSS_SCALE = "loss_scale"
@@ -141,24 +142,33 @@ def training_step(
     rate = _positive("the learning rate", learning_rate)
     _refuse_count(accumulate)
     rules = rules if rules is not None else Rules()
-    if isinstance(data, VariableData) and isinstance(model, Graph):
-        data = data.of(model)
-    given = _given(model, data, train)
-    graph = share_labels(given.graph)
-    graph = with_padding(graph, padding_rows or {}, rules.opset)
-    adapted = with_adapters(graph, adapters or {}, rules.opset)
-    graph = adapted.graph
-    values, shortened = typed(graph, {} if given.data is None else given.data)
-    values |= adapted.data
+    opset = rules.opset
+    own, initial, trainable, updates = _parts(model)
+    if isinstance(data, VariableData) and own is model:
+        data = data.of(own)
+    # The forward graph, as it is differentiated.
+    graph = with_padding(share_labels(own), padding_rows or {}, opset)
+    graph, factors, scales = with_adapters(graph, adapters or {}, opset)
+    values, warnings = typed(graph, initial if data is None else data)
+    values |= factors
+    if adapters:
+        others = [train] if isinstance(train, str) else train or ()
+        train = [*map(escape, factors), *others]
     statistics = statistics_of(graph)
     recipes = read_losses(graph, loss)
-    quantized = _quantized(graph, quantize, rules.opset)
-    running = _running(quantized.graph, batch_statistics, given.updates, rules.opset)
+    quantized: Mapping[Tensor, Tensor] = {}
+    if quantize:
+        graph, quantized = with_quantization(graph, opset)
+    graph = replace(graph, quantization={})
+    moved = {graph.tensors[old]: graph.tensors[new] for old, new in updates.items()}
+    if batch_statistics is not None:
+        graph, running = with_batch_statistics(graph, batch_statistics, opset)
+        moved |= running
     choice = chosen(
-        running.graph,
+        graph,
         recipes,
         optimizer,
-        train=_trained(train, adapted.labels) if adapters else given.train,
+        train=trainable if train is None else train,
         freeze=freeze,
         learning_rate=rate,
         groups=groups or {},
@@ -166,14 +176,17 @@ def training_step(
         running=statistics,
     )
     rates = {LEARNING_RATE: choice.needs_learning_rate, LOSS_SCALE: loss_scale}
-    _refuse_taken(running.graph, [name for name, is_input in rates.items() if is_input])
+    for name in (name for name in rates if rates[name] and name in graph.tensors):
+        # Callers know these inputs by their names.
+        message = f"graph '{graph.name}' has a tensor '{name}'"
+        raise UsageError(f"{message}, which an input of the step is called")
     objective = with_losses(
-        running.graph,
+        graph,
         recipes,
-        penalties(running.graph, choice, l2),
-        results=quantized.results,
-        kept=[*running.statistics.values()],
-        opset=rules.opset,
+        penalties(graph, choice, l2),
+        results=quantized,
+        kept=[*moved.values()],
+        opset=opset,
     )
     backward = differentiate(
         objective.graph,
@@ -183,38 +196,22 @@ def training_step(
         with_outputs=True,
         rules=rules,
     )
-    graph = fold_numbers(without_stops(backward.graph), rules.opset)
-    moved = [Carried(*pair) for pair in running.statistics.items()]
+    graph = fold_numbers(without_stops(backward.graph), opset)
     names = {graph.tensors[seed]: LOSS_SCALE for seed in backward.seeds.values()}
     if not loss_scale:
         # They are outputs as they are.
-        names |= {new: NEW + graph.names[old] for old, new in moved}
-    graph = _renamed(graph, names)
+        names |= {new: NEW + graph.names[old] for old, new in moved.items()}
+    free = {t: name for t, name in names.items() if name not in graph.tensors}
+    graph = replace(graph, names={**graph.names, **free})
     assembly = _Assembly(
-        given.graph, objective, choice, clipping, accumulate, loss_scale, rules.opset
+        own, objective, choice, clipping, accumulate, loss_scale, opset
     )
-    plans = assembly.plans(graph, backward.gradients, moved)
-    found = [
-        as_step(
-            one,
-            model=given.graph,
-            objective=objective.graph,
-            backward=backward,
-            data=values,
-            form=form,
-            target=target,
-            recompute=recompute,
-        )
-        for one in plans
-        if one is not None
-    ]
-    warnings = [
-        *shortened,
-        *choice.warnings,
-        *objective.warnings,
-        *backward.warnings,
-        *(warning for step in found for warning in step.warnings),
-    ]
+    first, *further = (
+        as_step(plan, backward, own, objective.graph, values, form, target, recompute)
+        for plan in assembly.plans(graph, backward.gradients, moved)
+    )
+    warnings += [*choice.warnings, *objective.warnings, *backward.warnings]
+    warnings += [warning for step in (first, *further) for warning in step.warnings]
     if batch_statistics is None and statistics:
         warnings.append(
             "batch normalization uses the statistics of the model, as in evaluation, and"
@@ -222,22 +219,15 @@ def training_step(
         )
     if batch_statistics is not None and not statistics:
         warnings.append("there is no batch normalization with running statistics")
-    following = found[1] if len(found) > 1 else None
-    first = replace(found[0], data={**found[0].data, **adapted.scales})
     return replace(
         first,
-        apply=following,
+        data={**first.data, **scales},
+        apply=further[0] if further else None,
         accumulate=accumulate,
         trained=tuple(choice.labels.values()),
         stored=data if isinstance(data, VariableData) else None,
         warnings=tuple(warnings),
     )
-
-
-def _trained(train: str | Sequence[str] | None, adapters: Sequence[str]) -> list[str]:
-    """The labels of adapters, and what is trained beside them."""
-    others = [train] if isinstance(train, str) else train or ()
-    return [*map(escape, adapters), *others]
 
 
 def _positive(what: str, value: float | None) -> float | None:
@@ -256,23 +246,6 @@ def _refuse_count(batches: int) -> None:
         raise UsageError(f"{message}: {MOST_BATCHES} is the most")
 
 
-def _renamed(graph: Graph, names: Mapping[Tensor, str]) -> Graph:
-    """The graph with other names for some tensors, as far as these are free."""
-    known = graph.tensors
-    others = {tensor: name for tensor, name in names.items() if name not in known}
-    return replace(graph, names={**graph.names, **others})
-
-
-def _refuse_taken(graph: Graph, names: Sequence[str]) -> None:
-    """Raises `UsageError` where the graph has a tensor of the name of an input that the
-    step is to have: callers know these inputs by their names.
-    """
-    for name in names:
-        if name in graph.tensors:
-            message = f"graph '{graph.name}' has a tensor '{name}'"
-            raise UsageError(f"{message}, which an input of the step is called")
-
-
 def _form(state: Form | None, target: str) -> Form:
     if state not in (None, "variables", "inputs"):
         raise UsageError(f"the state is in 'variables' or 'inputs', not '{state}'")
@@ -284,55 +257,21 @@ def _form(state: Form | None, target: str) -> Form:
     return "inputs"
 
 
-@dataclass(frozen=True)
-class _Given:
-    """A model, as it was given.
-
-    Attributes:
-        graph: the graph, without the outputs that are new values of variables.
-        data: the values of its variables, by label.
-        train: the variables to train.
-        updates: the tensor that is the new value of a variable, by the names of both.
-    """
-
-    graph: Graph
-    data: Mapping[str, Any] | None
-    train: str | Sequence[str] | None
-    updates: Mapping[str, str] = field(default_factory=dict)
-
-
-def _given(
+def _parts(
     model: Graph | TorchModel,
-    data: Mapping[str, Any] | None,
-    train: str | Sequence[str] | None,
-) -> _Given:
+) -> tuple[Graph, Mapping[str, Any], Sequence[str] | None, Mapping[str, str]]:
+    """The graph of a model, without the outputs that are new values of variables; its
+    data; the variables to train, if it says so; and the tensor that is the new value of a
+    variable, by the names of both.
+    """
     if isinstance(model, Graph):
-        return _Given(model, data, train)
-    trained = model.trainable if train is None else train
-    updates = {
-        model.buffers[n]: y for n, y in model.updates.items() if n in model.buffers
-    }
-    names, updated = model.graph.names, {*model.updates.values()}
-    outputs = tuple(y for y in model.graph.outputs if names[y] not in updated)
-    graph = replace(model.graph, outputs=outputs)
-    return _Given(graph, data if data is not None else model.data, trained, updates)
-
-
-def _quantized(graph: Graph, quantize: bool, opset: OpSet) -> Quantized:
-    if quantize:
-        return with_quantization(graph, opset)
-    return Quantized(replace(graph, quantization={}), {})
-
-
-def _running(
-    graph: Graph, momentum: float | None, updates: Mapping[str, str], opset: OpSet
-) -> Running:
-    known = graph.tensors
-    own = {known[old]: known[new] for old, new in updates.items()}
-    if momentum is None:
-        return Running(graph, own)
-    running = with_batch_statistics(graph, momentum, opset)
-    return replace(running, statistics={**own, **running.statistics})
+        return model, {}, None, {}
+    graph, buffers = model.graph, model.buffers
+    updates = {buffers[n]: y for n, y in model.updates.items() if n in buffers}
+    names, updated = graph.names, {*model.updates.values()}
+    outputs = tuple(y for y in graph.outputs if names[y] not in updated)
+    graph = replace(graph, outputs=outputs)
+    return graph, model.data, model.trainable, updates
 
 
 @dataclass(frozen=True)
@@ -348,76 +287,67 @@ class _Assembly:
     opset: OpSet
 
     def plans(
-        self, graph: Graph, gradients: Mapping[str, str], moved: Sequence[Carried]
-    ) -> tuple[Plan, Plan | None]:
-        """The step; or one that adds gradients up, and one that uses their sums.
-
-        Args:
-            graph: the loss, and the gradients of the variables to train.
-            gradients: the names of these gradients, by the names of the variables.
-            moved: the running statistics that it computes too.
+        self,
+        graph: Graph,
+        gradients: Mapping[str, str],
+        moved: Mapping[Tensor, Tensor],
+    ) -> list[Plan]:
+        """The step; or one that adds gradients up, and one that uses their sums. The graph
+        has the gradients, whose names are given by those of the variables, and moves
+        running statistics.
         """
-        draft, tensors = self._draft(graph), graph.tensors
-        found: Gradients = {v: tensors[name] for v, name in gradients.items()}
+        labels, tensors = self.model.labels.values(), graph.tensors
+        draft = Draft(graph, self.opset, labels)
+        parts: Gradients = {v: tensors[name] for v, name in gradients.items()}
         is_finite = None
         if self.loss_scale:
-            scale = tensors[LOSS_SCALE]
-            found = divided(draft, found, scale, "unscaled")
-            is_finite = finite(draft, found)
-        loss = [tensors[self.objective.loss]]
+            parts = divided(draft, parts, tensors[LOSS_SCALE], "unscaled")
+            is_finite = finite(draft, parts)
+        reports = [tensors[self.objective.loss]]
         if self.accumulate == 1:
-            carried = [*self._updated(draft, found), *moved]
-            name, notes = f"{self.model.name}_step", self._notes("A training step")
-            return _plan(draft, loss, (), carried, is_finite, name, notes), None
-        sums = self._sums(draft)
-        added = [
-            Carried(total, draft.emit("add", total, found[name], hint="sum"))
-            for name, total in sums.items()
-        ]
-        trained = [tensors[name] for name in self.choice.recipes]
-        name = f"{self.model.name}_accumulate"
+            carried = {**self._updated(draft, parts), **moved}
+            notes = self._notes("A training step")
+            return [self._plan(draft, "step", notes, carried, reports, is_finite)]
+        added = {
+            total: draft.emit("add", total, parts[name], hint="sum")
+            for name, total in self._sums(draft).items()
+        }
+        carried, trained = {**added, **moved}, [tensors[v] for v in self.choice.recipes]
         notes = self._notes("The gradients of a batch, added to those of others,")
-        carried = [*added, *moved]
-        adding = _plan(draft, loss, trained, carried, is_finite, name, notes)
-        return adding, self._using(graph)
+        how = "accumulate", notes, carried, reports, is_finite, trained
+        return [self._plan(draft, *how), self._using(graph)]
 
     def _using(self, graph: Graph) -> Plan:
         """The step that uses the sums of gradients, and sets them to zero."""
-        trained = {*self.choice.recipes}
-        declared = [
-            op for op in variables_of(graph) if graph.names[op.outputs[0]] in trained
-        ]
-        draft = self._draft(
-            Graph(self.model.name, (), (), tuple(declared), graph.names)
-        )
-        sums = self._sums(draft)
-        gradients = divided(draft, sums, float(self.accumulate), "mean")
-        zeros = [
-            Carried(total, draft.emit("constant", shape=total.shape, value=(0.0,)))
+        trained = {graph.tensors[name] for name in self.choice.recipes}
+        declared = tuple(op for op in graph.operations if op.outputs[0] in trained)
+        part = Graph(self.model.name, (), (), declared, graph.names)
+        draft = Draft(part, self.opset, self.model.labels.values())
+        sums, count = self._sums(draft), self.accumulate
+        gradients = divided(draft, sums, float(count), "mean")
+        zeros = {
+            total: draft.emit("constant", shape=total.shape, value=(0.0,))
             for total in sums.values()
-        ]
-        carried = [*self._updated(draft, gradients), *zeros]
-        count = self.accumulate
+        }
+        carried = {**self._updated(draft, gradients), **zeros}
         note = f"A training step of '{self.model.name}' with the gradients of {count} batches."
-        return _plan(draft, [], (), carried, None, f"{self.model.name}_apply", [note])
+        return self._plan(draft, "apply", [note], carried)
 
-    def _updated(self, draft: Draft, gradients: Gradients) -> list[Carried]:
+    def _updated(self, draft: Draft, gradients: Gradients) -> dict[Tensor, Tensor]:
         """The new values of variables and of the state of optimizers."""
         rate = None
         if self.choice.needs_learning_rate:
             rate = draft.external(LEARNING_RATE, (), before=LOSS_SCALE)
-        found = clipped(draft, gradients, self.clipping)
-        return update(draft, self.choice, found, rate, self.opset)
+        bounded = clipped(draft, gradients, self.clipping)
+        return update(draft, self.choice, bounded, rate)
 
     def _sums(self, draft: Draft) -> dict[str, Tensor]:
         """The variables that gradients are added up in."""
         return {
             name: draft.variable(
-                f"{name}_gradients",
-                draft.tensor(name).shape,
-                f"{self.choice.labels[name]}/gradients",
+                f"{name}_gradients", draft.tensor(name).shape, f"{label}/gradients"
             )
-            for name in self.choice.recipes
+            for name, label in self.choice.labels.items()
         }
 
     def _notes(self, what: str) -> list[str]:
@@ -425,49 +355,38 @@ class _Assembly:
         objective = self.objective
         losses = ", ".join(f"{r} of {y}" for y, r in objective.losses.items())
         optimizers = dict.fromkeys(r.name for r in self.choice.recipes.values())
-        how = " and ".join(optimizers)
         targets = objective.targets.items()
         return [
-            f"{what} of '{self.model.name}': {losses}, by {how}.",
-            *(
-                f"  {target}: input, the target of {output}"
-                for output, target in targets
-            ),
+            f"{what} of '{self.model.name}': {losses}, by {' and '.join(optimizers)}.",
+            *(f"  {x}: input, the target of {output}" for output, x in targets),
             f"  {objective.loss}: the loss before the step",
         ]
 
-    def _draft(self, graph: Graph) -> Draft:
-        recipes = self.choice.recipes.values()
-        return Draft(graph, self.opset, recipes, self.model.labels.values())
-
-
-def _plan(
-    draft: Draft,
-    reports: Sequence[Tensor],
-    read: Sequence[Tensor],
-    carried: Sequence[Carried],
-    is_finite: Tensor | None,
-    name: str,
-    notes: Sequence[str],
-) -> Plan:
-    """The plan of what was emitted: outputs besides new values, variables that another step
-    changes, and those that this one does. Where something is not finite, nothing changes.
-    """
-    emit = draft.emit
-    emit.naming = str
-    named = []
-    for variable, value in carried:
+    def _plan(
+        self,
+        draft: Draft,
+        ending: str,
+        notes: Sequence[str],
+        carried: Mapping[Tensor, Tensor],
+        reports: Sequence[Tensor] = (),
+        is_finite: Tensor | None = None,
+        read: Sequence[Tensor] = (),
+    ) -> Plan:
+        """The plan of what was emitted: the new values of variables, outputs besides these, and
+        variables that another step changes. Where something is not finite, nothing changes.
+        """
+        emit = draft.emit
+        emit.naming = str
+        named = {}
+        for variable, value in carried.items():
+            if is_finite is not None:
+                value = emit("select", is_finite, value, variable, hint="kept")
+            named[variable] = draft.named(value, NEW + emit.names[variable])
         if is_finite is not None:
-            value = emit("select", is_finite, value, variable, hint="kept")
-        named.append(Carried(variable, draft.named(value, NEW + emit.names[variable])))
-    flags = []
-    if is_finite is not None:
-        flags = [draft.named(emit("select", is_finite, 1.0, 0.0), "is_finite")]
-    outputs = [*reports, *(new for _, new in named), *flags]
-    return Plan(
-        draft.finished(outputs, name=name, notes=tuple(notes)),
-        tuple(read),
-        tuple(named),
-        (*reports, *flags),
-        frozenset(draft.made),
-    )
+            flag = draft.named(emit("select", is_finite, 1.0, 0.0), "is_finite")
+            reports = [*reports, flag]
+        # The flag comes last.
+        outputs = [*reports[:1], *named.values(), *reports[1:]]
+        name = f"{self.model.name}_{ending}"
+        graph = draft.finished(outputs, name=name, notes=tuple(notes))
+        return Plan(graph, tuple(read), named, tuple(reports), frozenset(draft.state))

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from nnef_grad.autodiff.minimum_cut import minimum_cut
+from nnef_grad.autodiff.split import minimum_cut
 
 Edges = Collection[tuple[int, int]]
 

@@ -13,10 +13,14 @@ import pytest
 from support.standard import scalar_operands
 
 import nnef_grad
-from nnef_grad.autodiff.rule_files import SUFFIX, signature_problems
-from nnef_grad.autodiff.rules import Rules, derivative_library
+from nnef_grad.autodiff.rules import (
+    SUFFIX,
+    Rules,
+    derivative_library,
+    signature_problems,
+)
 from nnef_grad.language.library import standard
-from nnef_grad.language.operators import OPERATIONS
+from nnef_grad.language.types import OPERATIONS
 from nnef_grad.ops import DECOMPOSITIONS, RULES, SHAPES
 from nnef_grad.ops.traits import NOT_DIFFERENTIABLE
 

@@ -11,11 +11,10 @@ from support.dialect_models import write_model
 
 import nnef_grad
 from nnef_grad.base.errors import NnefGradError, UsageError
-from nnef_grad.commandline.cli import main
-from nnef_grad.commandline.options import OPTIONS
+from nnef_grad.commandline.cli import OPTIONS, main
 from nnef_grad.frontends import DIALECTS
-from nnef_grad.frontends.reading import EXPANSIONS
 from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
+from nnef_grad.frontends.tract.evaluation import EXPANSIONS
 from nnef_grad.frontends.tract.library import IDIOMS, idioms
 
 HEAD = "version 1.0;\nextension tract_registry tract_core;\n"

@@ -10,8 +10,7 @@ import pytest
 
 from nnef_grad.base.source import Source
 from nnef_grad.language import generate, parser
-from nnef_grad.language.grammar import TABLES, grammar_path
-from nnef_grad.language.lalr import Automaton
+from nnef_grad.language.lalr import TABLES, Automaton, grammar_path
 from nnef_grad.language.tree_builder import TreeBuilder
 
 ADVICE = "the grammar has changed: python -m nnef_grad.language.generate"

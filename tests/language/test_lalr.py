@@ -16,8 +16,12 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 from fuzz.documents import from_grammar, mutation
 from nnef_grad.base.source import Source
 from nnef_grad.language.generate import generated
-from nnef_grad.language.grammar import grammar_path
-from nnef_grad.language.lalr import Automaton, UnexpectedWordError, _Reader
+from nnef_grad.language.lalr import (
+    Automaton,
+    UnexpectedWordError,
+    _Reader,
+    grammar_path,
+)
 from nnef_grad.language.parser import parse_document
 
 START = "document"

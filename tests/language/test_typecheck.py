@@ -12,7 +12,7 @@ from support.statements import FRAGMENTS, OPERATORS
 
 import nnef_grad
 from nnef_grad.autodiff.rules import derivative_library
-from nnef_grad.language.check_definitions import check_fragments
+from nnef_grad.language.check_document import check_fragments
 from nnef_grad.language.library import standard
 
 HEADER = f"version 1.0;\n{OPERATORS}{FRAGMENTS}"

@@ -143,6 +143,22 @@ def test_the_scripts_are_scripts(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_scripts_are_one_function_that_gives_the_window_one_name(
+    tmp_path: Path,
+) -> None:
+    """In strict mode, in which a name that is not declared is an error. In a browser, see
+    `test_the_page_gives_the_window_one_name`.
+    """
+    _, script = Parsed(written(tmp_path)).texts["script"]
+    notice, function = script.split("*/\n", 1)
+    assert notice.startswith("/*!")
+    assert re.fullmatch(
+        r'\(\(\) => \{\n"use strict";.*\}\)\(\);\s*', function, re.DOTALL
+    )
+    names = re.findall(r"\b(?:window|globalThis|self)\.(\w+)\s*=(?!=)", function)
+    assert names == ["report"]
+
+
 # ---- The file ----
 
 

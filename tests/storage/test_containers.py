@@ -41,10 +41,9 @@ from support.stored_models import (
 )
 
 import nnef_grad
-from nnef_grad.storage import parts, paths
+from nnef_grad.storage import paths
 from nnef_grad.storage.files import (
     UNFINISHED,
-    unfinished_file,
     unfinished_folder,
     write_texts,
 )
@@ -746,7 +745,8 @@ def test_what_a_killed_program_left_is_removed(out: str, tmp_path: Path) -> None
 
 def test_what_another_program_is_writing_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "out"
-    with unfinished_folder(path) as theirs, unfinished_file(path) as another:
+    with unfinished_folder(path) as theirs, unfinished_folder(path) as folder:
+        another = folder / path.name
         another.write_text("theirs")
         write_texts({path: "mine"}, overwrite=False)
         assert theirs.is_dir()
@@ -787,7 +787,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_data_are_streamed(
     model: str, out: str, large: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "link_inside", lambda *arguments: False)
+    monkeypatch.setattr(paths.FileInFolder, "_link", lambda *arguments: False)
     graph = nnef_grad.load(large / model)
     with measured() as peak:
         nnef_grad.save(graph, tmp_path / out, data=nnef_grad.load_data(large / model))

@@ -39,7 +39,8 @@ from support.stored_models import (
 )
 
 import nnef_grad
-from nnef_grad.storage import archives, parts, paths
+from nnef_grad.storage import archives, paths
+from nnef_grad.storage import files as storage_files
 from nnef_grad.storage.files import UNFINISHED
 from nnef_grad.storage.paths import data_steps, label_of, member_steps
 
@@ -781,7 +782,7 @@ def test_random_damage_to_tensor_files(tmp_path: Path) -> None:
 FULL = 28
 # What fails, and at which call.
 FAILURES: dict[str, tuple[str, int]] = {
-    "the third tensor": ("nnef_grad.storage.parts.copy", 2),
+    "the third tensor": ("nnef_grad.storage.files.StoredPart.write", 2),
     "a member": ("nnef_grad.storage.output.write_member", 3),
     "the end of an archive": ("nnef_grad.storage.output.write_end", 0),
     "a folder": ("pathlib.Path.mkdir", 0),
@@ -847,8 +848,8 @@ def test_a_disk_that_is_full(form: str, out: str, tmp_path: Path) -> None:
     before = snapshot(tmp_path)
     done = limited(
         512,
-        "import nnef_grad.storage.parts as c\nfrom nnef_grad.commandline.cli import main\n"
-        "c.link_inside = lambda *arguments: False\n"
+        "from nnef_grad.storage.paths import FileInFolder\nfrom nnef_grad.commandline.cli import main\n"
+        "FileInFolder._link = lambda *arguments: False\n"
         f"main([{str(model)!r}, '-o', {str(tmp_path / out)!r}])",
     )
     assert done.returncode == 2
@@ -867,7 +868,7 @@ def test_a_disk_that_is_full_of_arrays(out: str, limit: int, tmp_path: Path) -> 
     done = limited(
         limit,
         "import numpy as np, nnef_grad\n"
-        f"graph, data = nnef_grad.loads({text!r}), {{'v': np.ones(2016, 'f4')}}\n"
+        f"graph, data = nnef_grad.loads({text!r}), {{'v': np.frombuffer(np.random.bytes(8064), 'f4')}}\n"
         "try:\n"
         f"    nnef_grad.save(graph, {str(tmp_path / out)!r}, data=data)\n"
         "except nnef_grad.UsageError as error:\n"
@@ -894,10 +895,10 @@ def limited(size: int, program: str) -> subprocess.CompletedProcess[str]:
 SLOW = """
 import sys, time
 import nnef_grad.storage.output as output
-import nnef_grad.storage.parts as parts
+import nnef_grad.storage.files as files
 from nnef_grad.commandline.cli import main
 
-copy = parts.copy
+copy = files.StoredPart.write
 
 def slow(*arguments):
     copy(*arguments)
@@ -910,7 +911,7 @@ def slow_member(*arguments):
     time.sleep(60)
 
 write, output.write_member = output.write_member, slow_member
-parts.copy = slow
+files.StoredPart.write = slow
 main(sys.argv[1:])
 """
 
@@ -976,13 +977,13 @@ def test_a_folder_that_appears_meanwhile_is_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = nnef_grad.loads(MODEL)
-    place = parts.Part.place
+    place = storage_files.Part.place
 
     def meanwhile(self: Any, path: Path) -> None:
         place(self, path)
         write_files(tmp_path / "out", {"notes.txt": b"mine"})
 
-    monkeypatch.setattr(parts.Part, "place", meanwhile)
+    monkeypatch.setattr(storage_files.Part, "place", meanwhile)
     for overwrite in (False, True):
         with pytest.raises(nnef_grad.UsageError):
             nnef_grad.save(graph, tmp_path / "out", overwrite=overwrite)

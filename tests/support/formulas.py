@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 
-from nnef_grad.autodiff.rule_files import SUFFIX
+from nnef_grad.autodiff.rules import SUFFIX
 from nnef_grad.language import syntax
 from nnef_grad.language.syntax import (
     Assignment,

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 import nnef_grad
-from nnef_grad.autodiff.rule_files import SUFFIX
-from nnef_grad.autodiff.rules import Rules, derivative_library
+from nnef_grad.autodiff.rules import SUFFIX, Rules, derivative_library
 from nnef_grad.language.library import FragmentFile, standard
 from nnef_grad.ops import DECOMPOSITIONS, RULES
 from nnef_grad.ops.traits import DECISIONS, SOURCES, STEPS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -502,3 +503,29 @@ def test_outputs_with_a_loss_each() -> None:
     expected.backward()
     assert abs(float(evaluated(feeds)["loss"]) - expected.item()) <= TOLERANCE
     assert_near(evaluated.values, {"weight": peer.parameters["weight"].grad})
+
+
+HELPED = """fragment helped( output: tensor<scalar>, target: tensor<scalar> )
+-> ( losses: tensor<scalar> )
+{
+    losses = size(output - target);
+}
+
+fragment size( x: tensor<scalar> ) -> ( y: tensor<scalar> )
+{
+    y = abs(x);
+}
+"""
+
+
+def test_files_may_have_different_fragments_of_one_name(tmp_path: Path) -> None:
+    (tmp_path / "first.nnef").write_text(HELPED)
+    (tmp_path / "second.nnef").write_text(HELPED.replace("abs", "sqr"))
+    losses = {
+        "score": f"{tmp_path / 'first.nnef'}:helped",
+        "logits": f"{tmp_path / 'second.nnef'}:helped",
+    }
+    step = nnef_grad.training_step(nnef_grad.loads(TWO), loss=losses, optimizer="sgd")
+    makers = {step.graph.names[op.outputs[0]]: op for op in step.graph.operations}
+    assert makers["losses_score"].name == "abs"
+    assert makers["losses_logits"].name == "sqr"

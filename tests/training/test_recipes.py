@@ -12,7 +12,7 @@ from support.training_steps import RECIPES, own
 from nnef_grad.base.errors import NnefGradError
 from nnef_grad.base.source import Source
 from nnef_grad.commandline.fmt_cli import main as format_files
-from nnef_grad.language.check_definitions import check_fragments
+from nnef_grad.language.check_document import check_fragments
 from nnef_grad.language.library import FragmentFile, extended, standard
 from nnef_grad.language.parser import parse_fragments
 from nnef_grad.training.recipes import (

@@ -87,8 +87,8 @@ def test_help_does_without_the_compiler() -> None:
     assert loaded <= {
         *("nnef_grad.base", "nnef_grad.base.errors", "nnef_grad.base.source"),
         "nnef_grad.base.lazy",
-        *("nnef_grad.commandline", "nnef_grad.commandline.options"),
-        *("nnef_grad.commandline.step_cli", "nnef_grad.commandline.step_options"),
+        *("nnef_grad.commandline", "nnef_grad.commandline.cli"),
+        "nnef_grad.commandline.step_cli",
     }
 
 

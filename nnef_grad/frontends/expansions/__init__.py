@@ -1,11 +1,8 @@
 """What operations of several formats become: functions of a step (step.py) and its operands,
 which emit operations of the standard.
 
-attention.py   scores, masks, heads that are shared
-einsum.py      products that sum over letters
-loops.py       loops whose body is what a function emits
-products.py    products of matrices, linear layers
-recurrence.py  recurrent layers
+loops.py       loops whose body is what a function emits, and recurrent layers
+products.py    products of matrices, linear layers, einsum, attention
 reductions.py  products along axes, running sums
 resizing.py    resizing, and samples at the points of a grid
 selection.py   elements at indices, the largest ones, triangles

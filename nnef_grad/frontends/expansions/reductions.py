@@ -22,11 +22,11 @@ def product(step: Step, x: Any, axes: list[int]) -> Any:
             half = extent // 2
             first = step.piece(x, axis, 0, half, "part")
             second = step.piece(x, axis, half, 2 * half, "part")
-            made = step("mul", first, second, hint="product")
+            products = step("mul", first, second, hint="product")
             if extent % 2:
                 last = step.piece(x, axis, extent - 1, extent, "part")
-                made = step("concat", [made, last], axis=axis)
-            x = made
+                products = step("concat", [products, last], axis=axis)
+            x = products
     return x
 
 
@@ -39,20 +39,18 @@ def running_sums(
     is_back: bool = False,
     excludes: bool = False,
 ) -> Any:
-    """The sums of scalars up to each one along an axis, or from each one on, which they may
-    leave out: those of windows that end there.
-    """
+    """Sums up to each scalar along an axis, or from it on: those of windows that end there."""
     before = shape_of(x)[axis] - 1
     size: list[Any] = [1] * len(shape_of(x))
     padding: list[Any] = [(0, 0)] * len(size)
     size[axis] = before + 1
     padding[axis] = (0, before) if is_back else (before, 0)
-    made = step("box", x, size=size, padding=padding)
-    made = step("sub", made, x) if excludes else made
+    sums = step("box", x, size=size, padding=padding)
+    sums = step("sub", sums, x) if excludes else sums
     if dtype == "scalar":
-        return made
+        return sums
     # The runtime may compute it as a mean.
-    return step("cast", step("round", made, hint="rounded"), dtype="integer")
+    return step("cast", step("round", sums, hint="rounded"), dtype="integer")
 
 
 def local_response(

@@ -33,11 +33,9 @@ def resized(step: Step, x: Any, axes: list[Axis], how: Resizing) -> Any:
 def axes_of(
     step: Step, shape: tuple[int, ...], scales: list[float], sizes: list[int]
 ) -> list[Axis]:
-    """All axes, with a scale for each, or with an extent; one that has a symbol stays as it
-    is, such as that of a batch.
-    """
-    given = f"there must be {len(shape)} scales or extents"
-    step.require(len(sizes or scales) == len(shape), given)
+    """All axes, with a scale or an extent for each; one with a symbol stays as it is."""
+    message = f"there must be {len(shape)} scales or extents"
+    step.require(len(sizes or scales) == len(shape), message)
     if sizes:
         sized = zip(shape, sizes, strict=True)
         axes = [Axis(n, made, 1.0 if made == n else made / n) for n, made in sized]
@@ -61,8 +59,8 @@ def along(step: Step, x: Any, matrix: Array, axis: int) -> Any:
     order = [*range(rank)]
     order[axis], order[-2] = order[-2], order[axis]
     moved = step.transposed(x, order, "moved")
-    made = step("matmul", *step.aligned(matrix, moved), hint="product")
-    return step.transposed(made, order)
+    product = step("matmul", *step.aligned(matrix, moved), hint="product")
+    return step.transposed(product, order)
 
 
 # ---- Grids ----
@@ -100,8 +98,8 @@ def samples(
     count = prod(points[1:-1])
     flat = step.reshaped(grid, [batch, count, rank], "points")
     for axis in reversed(range(rank)):
-        given = step.piece(flat, 2, rank - 1 - axis, rank - axis, "along")
-        weights = _weights_at(step, given, extents[axis], mode, border, is_aligned)
+        places = step.piece(flat, 2, rank - 1 - axis, rank - axis, "along")
+        weights = _weights_at(step, places, extents[axis], mode, border, is_aligned)
         rows = channels * prod(extents[:axis])
         if axis == rank - 1:
             x = step.reshaped(x, [batch, rows, extents[axis]], "rows")
@@ -140,8 +138,9 @@ def affine_grid(step: Step, theta: Any, size: Sequence[Any], is_aligned: bool) -
     grids = np.meshgrid(*axes, indexing="ij")[::-1]
     ones = np.ones_like(grids[0])
     points = np.stack([*grids, ones], -1).reshape(-1, len(extents) + 1)
-    made = step("matmul", *step.aligned(points, theta), hint="points", transposeB=True)
-    return step.reshaped(made, [batch, *extents, len(extents)])
+    points, theta = step.aligned(points, theta)
+    mapped = step("matmul", points, theta, hint="points", transposeB=True)
+    return step.reshaped(mapped, [batch, *extents, len(extents)])
 
 
 def _points(extent: int, is_aligned: bool) -> Array:

@@ -33,22 +33,12 @@ def gather(step: Step, x: Any, indices: Any, axis: int, datum_type: str = "") ->
         indices = np.mod(np.asarray(indices), shape_of(x)[along])
         if is_known(x):
             return simple(as_array(np.take(as_array(x), indices, along)))
-    else:
-        _warn_of_padding(step, x, along)
-    return step("gather", x, indices, axis=along)
-
-
-def _warn_of_padding(step: Step, x: Any, axis: int) -> None:
-    """A warning if one row of a table has only zeros: it may be the padding of an embedding,
-    whose gradient PyTorch keeps at zero, and exports do not say.
-    """
-    rows = step.reading.empty_rows(x) if axis == 0 else []
-    if len(rows) == 1:
-        what = f"row {rows[0]} of the table has only zeros"
+    elif along == 0 and len(rows := step.reading.empty_rows(x)) == 1:
         step.warn(
-            f"{what}: if it is a padding_idx, it has no gradient in PyTorch, but has"
-            " one here, unless the training step is told"
+            f"row {rows[0]} of the table has only zeros: if it is a padding_idx, it has"
+            " no gradient in PyTorch, but has one here, unless the training step is told"
         )
+    return step("gather", x, indices, axis=along)
 
 
 def gather_elements(
@@ -57,18 +47,17 @@ def gather_elements(
     """The element of each row at an index. Reads only as many rows as there are
     indices.
     """
-    shape = shape_of(x)
+    shape, wanted = shape_of(x), shape_of(indices)
     rank = len(shape)
     along = step.axis(axis, rank)
-    extent, wanted = shape[along], shape_of(indices)
+    extent = shape[along]
     ranks = f"the operand has rank {rank}, and the indices have rank {len(wanted)}"
     step.require(len(wanted) == rank, ranks)
     kept = [extent if a == along else n for a, n in enumerate(wanted)]
-    rows = x
     if kept != list(shape):
         axes, begin = list(range(rank)), [0] * rank
-        rows = step("slice", x, hint="rows", axes=axes, begin=begin, end=kept)
-    last = step.transposed(rows, _moved_last(along, rank), "last")
+        x = step("slice", x, hint="rows", axes=axes, begin=begin, end=kept)
+    last = step.transposed(x, _moved_last(along, rank), "last")
     return step.expand(
         "pick",
         step("unsqueeze", last, hint="wide", axes=[along]),
@@ -92,21 +81,21 @@ def scatter_elements(
     """Replaces the elements at indices with updates, or adds these."""
     updates, is_one = _one_of(updates, reduction)
     name = _put(step, reduction, "put_one" if is_one else "put", "put_sums")
-    shape, given = shape_of(x), shape_of(indices)
+    shape, wanted = shape_of(x), shape_of(indices)
     rank = len(shape)
     along = step.axis(axis, rank)
-    fits = len(given) == rank and all(
-        n <= shape[a] or a == along for a, n in enumerate(given)
+    fits = len(wanted) == rank and all(
+        n <= shape[a] or a == along for a, n in enumerate(wanted)
     )
-    step.require(fits, f"indices of shape {list(given)} are not in {list(shape)}")
-    for_each = is_one or shape_of(updates) == given
+    step.require(fits, f"indices of shape {list(wanted)} are not in {list(shape)}")
+    for_each = is_one or shape_of(updates) == wanted
     step.require(for_each, "there must be an update for each index")
     extent, order = shape[along], _moved_last(along, rank)
     if reduction == "none" and not is_one:
         is_table = is_known(indices)
         places = np.mod(np.asarray(indices), extent) if is_table else indices
         _refuse_repeated(step, places, along)
-    padding = [(0, 0 if a == along else shape[a] - n) for a, n in enumerate(given)]
+    padding = [(0, 0 if a == along else shape[a] - n) for a, n in enumerate(wanted)]
 
     def rows(value: Any, outside: float) -> Any:
         """A row of indices or updates for each row of the operand, as a last axis."""
@@ -138,7 +127,7 @@ def gather_blocks(step: Step, x: Any, indices: Any, batch_dims: int) -> Any:
         wide = [*batches, *(1,) * (len(outer) - batch_dims)]
         number = step("add", number, starts.reshape(wide), hint="number")
     blocks = step.reshaped(x, [prod(shape[:first]), *shape[first:]], "blocks")
-    return step("gather", blocks, _integers(step, number), axis=0)
+    return step("gather", blocks, step("cast", number, dtype="integer"), axis=0)
 
 
 def scatter_blocks(
@@ -160,9 +149,7 @@ def put_blocks(
     *,
     from_end: bool = True,
 ) -> Any:
-    """Updates in place of the blocks with some numbers, counted in so many first axes, or
-    added to them.
-    """
+    """Replaces blocks with some numbers, counted in so many first axes, or adds to them."""
     name = _put(step, reduction, "put_rows", "put_row_sums")
     shape, count = shape_of(x), prod(shape_of(number))
     total, size = prod(shape[:depth]), prod(shape[depth:])
@@ -174,7 +161,7 @@ def put_blocks(
         updates = step.reshaped(updates, [count, size], "updates")
     if reduction == "none" and not is_one:
         _refuse_repeated(step, number)
-    made = step.expand(
+    blocks = step.expand(
         name,
         step.reshaped(x, [total, size], "blocks"),
         step.reshaped(_scalars(step, number), [1, count], "row"),
@@ -182,22 +169,18 @@ def put_blocks(
         step.positions(total, 0, 2),
         **settings,
     )
-    return step.reshaped(made, shape)
+    return step.reshaped(blocks, shape)
 
 
 def _one_of(updates: Any, reduction: str) -> tuple[Any, bool]:
-    """Updates, and whether one is for all indices, which may be equal then: known ones that
-    are all equal are one number.
-    """
+    """Updates, and whether one is for all indices: known equal ones are one number."""
     if reduction == "none" and is_known(updates) and is_uniform(as_array(updates)):
         updates = as_array(updates).flat[0].item()
     return updates, reduction == "none" and not shape_of(updates)
 
 
 def _block_numbers(step: Step, indices: Any, places: Sequence[int]) -> Any:
-    """The numbers of blocks, counted in row-major order, as scalars. Indices may count
-    from the end.
-    """
+    """The row-major numbers of blocks, as scalars; indices may count from the end."""
     shape = shape_of(indices)
     depth, last = shape[-1], len(shape) - 1
     step.require(len(places) == depth, f"{depth} indices are for other axes")
@@ -229,10 +212,10 @@ def largest(step: Step, x: Any, k: int, axis: int, is_largest: bool) -> Any:
 
 
 def _put(step: Step, reduction: str, put: str, add: str) -> str:
-    found = {"none": put, "add": add}.get(reduction)
-    if found is None:
+    name = {"none": put, "add": add}.get(reduction)
+    if name is None:
         step.refuse(f"reduction must be none or add, but is '{reduction}'")
-    return found
+    return name
 
 
 def _refuse_repeated(step: Step, indices: Any, axis: int | None = None) -> None:
@@ -244,16 +227,9 @@ def _refuse_repeated(step: Step, indices: Any, axis: int | None = None) -> None:
 
 
 def _scalars(step: Step, x: Any) -> Any:
-    """Integers as scalars, which NNEF computes with."""
     if is_known(x):
         return np.asarray(x, float)
     return step.reading.materialize(x, "scalar", f"{step.hint}_indices", step.span)
-
-
-def _integers(step: Step, x: Any) -> Any:
-    if is_known(x):
-        return np.asarray(x).astype(np.int64)
-    return x if dtype_of(x) == "integer" else step("cast", x, dtype="integer")
 
 
 def _moved_last(axis: int, rank: int) -> list[int]:

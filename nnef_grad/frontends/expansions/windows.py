@@ -16,9 +16,7 @@ from nnef_grad.graph.extents import Dimension, may_exceed
 
 
 class Axis(NamedTuple):
-    """Windows of `size` elements along an axis, with the extent of the operand, and what is
-    added before and after.
-    """
+    """Windows along an axis, with the extent of the operand, and what is added around."""
 
     given: Dimension
     size: int
@@ -77,9 +75,7 @@ def deconv(
     axes: Sequence[Axis],
     groups: int,
 ) -> Any:
-    """The transposition of a convolution: padding is what is left out of what the windows
-    reach, or what is more.
-    """
+    """The transposition of a convolution: padding is what is left out of its result."""
     extents = [axis.reach(axis.given) - axis.before - axis.after for axis in axes]
     shape = [shape_of(x)[0], shape_of(weight)[1] * groups, *extents]
     settings = {**_sliding(axes), "output_shape": shape, "groups": groups}
@@ -123,9 +119,9 @@ def blocks(step: Step, x: Any, block: Sequence[int], **sliding: Any) -> Any:
     """
     batch, channels, *image = shape_of(x)
     images = step.reshaped(x, [batch * channels, 1, *image], "images")
-    made = step("conv", images, _ones(block), 0.0, hint="elements", **sliding)
-    counts = shape_of(made)[2:]
-    return step.reshaped(made, [batch, channels * prod(block), prod(counts)])
+    elements = step("conv", images, _ones(block), 0.0, hint="elements", **sliding)
+    counts = shape_of(elements)[2:]
+    return step.reshaped(elements, [batch, channels * prod(block), prod(counts)])
 
 
 def sum_of_blocks(
@@ -139,7 +135,7 @@ def sum_of_blocks(
     ]
     size, batch = prod(block), shape_of(x)[0]
     channels = shape_of(x)[1] // size
-    made = step(
+    sums = step(
         "deconv",
         step.reshaped(x, [batch * channels, size, *counts], "columns"),
         *(_ones(block), 0.0),
@@ -147,7 +143,7 @@ def sum_of_blocks(
         output_shape=[batch * channels, 1, *image],
         **sliding,
     )
-    return step.reshaped(made, [batch, channels, *image])
+    return step.reshaped(sums, [batch, channels, *image])
 
 
 _SLIDING = ("padding", "stride", "dilation")

@@ -67,7 +67,7 @@ def _load(path: PathLike) -> Any:
             raise
         except Exception as error:
             # Protocol buffers and external weights have errors of their own.
-            lines = (line.strip() for line in str(error).splitlines())
+            lines = map(str.strip, str(error).splitlines())
             reason = "; ".join(filter(None, lines)) or type(error).__name__
             message = f"'{name}' cannot be read as an ONNX file: {reason}"
             raise UsageError(message) from None

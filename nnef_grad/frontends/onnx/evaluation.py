@@ -20,16 +20,7 @@ _CACHED = 10_000
 
 
 def evaluate(node: Any, operands: list[Array | None], opsets: Any) -> list[Array]:
-    """The results of a node.
-
-    Args:
-        node: the node.
-        operands: the values of its operands; None for one that is left out.
-        opsets: the versions of the operator sets.
-
-    Raises:
-        Exception: of various types, if onnx cannot evaluate it.
-    """
+    """The results of a node; None for an operand that is left out. onnx may raise anything."""
     if node.op_type in _FUNCTIONS:
         return [_FUNCTIONS[node.op_type](node, operands)]
     alone = onnx.NodeProto()
@@ -43,8 +34,8 @@ def evaluate(node: Any, operands: list[Array | None], opsets: Any) -> list[Array
     fed = {f"x{i}": x for i, x in enumerate(operands) if x is not None}
     # The logarithm of zero is what the model wants, if it asks for it.
     with np.errstate(all="ignore"):
-        found = iter(evaluator.run(None, fed, attributes={}))
-    return [np.asarray(next(found)) if name else None for name in alone.output]  # type: ignore[misc]
+        results = iter(evaluator.run(None, fed, attributes={}))
+    return [np.asarray(next(results)) if name else None for name in alone.output]  # type: ignore[misc]
 
 
 @lru_cache(_CACHED)
@@ -54,9 +45,8 @@ def _evaluator(function: bytes) -> Any:
 
 def _gather_elements(node: Any, operands: list[Any]) -> Array:
     """The evaluator of onnx chooses among 31 slices at most."""
-    axes = [a.i for a in node.attribute if a.name == "axis"]
-    x, indices = operands
-    return np.take_along_axis(x, indices, axes[0] if axes else 0)
+    axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+    return np.take_along_axis(operands[0], operands[1], axis)
 
 
 def _constant(node: Any, _: list[Any]) -> Array:

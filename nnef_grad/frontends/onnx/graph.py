@@ -11,7 +11,7 @@ from onnx.inliner import inline_local_functions, inline_selected_functions
 from onnx.numpy_helper import to_array
 from onnx.shape_inference import infer_shapes
 
-from nnef_grad.base.errors import UnsupportedError, UsageError, suggestion
+from nnef_grad.base.errors import Problem, UnsupportedError, UsageError, suggestion
 from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.conversion import declare_as_read
 from nnef_grad.frontends.onnx import operations as _operations  # noqa: F401
@@ -23,7 +23,7 @@ from nnef_grad.frontends.onnx.reading import OPERATIONS, ModelReading
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.values import Array
 from nnef_grad.graph.extents import symbol
-from nnef_grad.graph.ir import Graph, Shape, Tensor
+from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import put_inputs_first
 from nnef_grad.ops.traits import LAYERS
@@ -43,20 +43,7 @@ def read(
     batch: int | None,
     symbols: Mapping[str, int],
 ) -> Model:
-    """The graph of a model, which may be changed.
-
-    Args:
-        model: the model.
-        value: gives the value of an initializer.
-        name: what messages call it.
-        shapes: whole shapes of inputs, by name.
-        batch: the first extent of all inputs, if it is given.
-        symbols: numbers of symbols, by name.
-
-    Raises:
-        UsageError: it is empty, or extents do not fit.
-        UnsupportedError: it has operations that cannot be read.
-    """
+    """The graph of a model, which may be changed; `value` gives that of an initializer."""
     if not model.graph.node or not model.opset_import:
         raise UsageError(f"'{name}' is not an ONNX file: it has no graph")
     model = _expanded(model)
@@ -71,7 +58,15 @@ def read(
     stored = {i.name for i in graph.initializer}
     inputs = [v for v in graph.input if v.name not in stored]
     extents = _input_shapes(inputs, shapes, batch, symbols)
-    return _model(reading, graph, value, inputs, extents)
+    notes = warnings(graph, value)
+    known = {i.name: _value(reading, i, value) for i in graph.initializer}
+    fed = {v.name: _input(reading, v, extents[v.name]) for v in inputs}
+    nodes = with_idioms(list(graph.node), _numbers(graph, value))
+    for field, kept in ((graph.node, nodes), (graph.initializer, [])):
+        del field[:]
+        field.extend(kept)
+    reading.read = {name for node in _nodes(graph) for name in node.input}
+    return _model(reading, graph, known | fed, [*fed.values()], notes)
 
 
 def _expanded(model: Any) -> Any:
@@ -98,13 +93,13 @@ _KNOWN = OPERATIONS.keys() | {"Constant"}
 
 
 def _refuse_operations(graph: Any, name: str) -> None:
-    found = list(_nodes(graph))
-    foreign = {n.domain: n.op_type for n in found if n.domain not in _DOMAINS}
+    nodes = list(_nodes(graph))
+    foreign = {n.domain: n.op_type for n in nodes if n.domain not in _DOMAINS}
     if foreign:
         named = ", ".join(f"'{domain}.{kind}'" for domain, kind in foreign.items())
         message = f"'{name}' has operations that are not standard ONNX: {named}"
         raise UnsupportedError(message)
-    kinds = dict.fromkeys(node.op_type for node in found)
+    kinds = dict.fromkeys(node.op_type for node in nodes)
     missing = ", ".join(f"'{kind}'" for kind in kinds if kind not in _KNOWN)
     if missing:
         message = f"'{name}' has unsupported operations: {missing}"
@@ -125,56 +120,41 @@ def _nodes(graph: Any) -> Iterator[Any]:
 def _model(
     reading: ModelReading,
     graph: Any,
-    value: Callable[[Any], Array],
-    inputs: Sequence[Any],
-    shapes: Mapping[str, Shape],
+    known: dict[str, Any],
+    inputs: Sequence[Tensor],
+    notes: list[Problem],
 ) -> Model:
-    found = warnings(graph, value)
-    known: dict[str, Any] = {
-        i.name: _value(reading, i, value) for i in graph.initializer
-    }
-    fed = {v.name: _input(reading, v, shapes[v.name]) for v in inputs}
-    nodes = with_idioms(list(graph.node), _numbers(graph, value))
-    for field, kept in ((graph.node, nodes), (graph.initializer, [])):
-        del field[:]
-        field.extend(kept)
-    reading.read = {name for node in _nodes(graph) for name in node.input}
     names = [value.name for value in graph.output]
     reading.read.update(names)
     try:
-        values = reading.run(graph, known | fed)
+        values = reading.run(graph, known)
     except NoValueError:
         values = []
     if reading.problems:
         raise UnsupportedError.collect(reading.problems)
     outputs = [_output(reading, *pair) for pair in zip(names, values, strict=True)]
-    reading.warnings += found
-    made = reading.graph_of(graph.name or "graph", fed.values(), outputs)
-    made = declare_as_read(put_inputs_first(made), readers=_OF_ROWS)
-    return Model(made, reading.data_of(made), _in_file(reading, made))
-
-
-def _in_file(reading: ModelReading, graph: Graph) -> InFile:
-    """How the inputs, outputs and variables of the graph appear in the file."""
-    names = {n: old for n, old in reading.called.items() if n in graph.tensors}
+    reading.warnings += notes
+    whole = reading.graph_of(graph.name or "graph", inputs, outputs)
+    whole = declare_as_read(put_inputs_first(whole), readers=_OF_ROWS)
+    called = {n: old for n, old in reading.called.items() if n in whole.tensors}
     shapes = {
         name: shape
-        for name, label in graph.labels.items()
-        if (shape := reading.data[label].shape) != graph.tensors[name].shape
+        for name, label in whole.labels.items()
+        if (shape := reading.data[label].shape) != whole.tensors[name].shape
     }
-    return InFile(names, shapes)
+    return Model(whole, reading.data_of(whole), InFile(called, shapes))
 
 
 def _numbers(graph: Any, value: Callable[[Any], Array]) -> dict[str, Array]:
     """The constants without axes, by name."""
-    found = {i.name: value(i) for i in graph.initializer if not i.dims}
+    numbers = {i.name: value(i) for i in graph.initializer if not i.dims}
     for node in graph.node:
         # That of a definition may have no value.
         if node.op_type == "Constant" and [a.name for a in node.attribute] == ["value"]:
             tensor = node.attribute[0].t
             if not tensor.dims:
-                found[node.output[0]] = to_array(tensor)
-    return found
+                numbers[node.output[0]] = to_array(tensor)
+    return numbers
 
 
 def _value(
@@ -221,11 +201,8 @@ def _input_shapes(
     batch: int | None,
     symbols: Mapping[str, int],
 ) -> dict[str, Shape]:
-    """The shape of each input, by name. What the file leaves open, and nobody gives, is a
+    """The shapes of inputs, by name. What the file leaves open, and nobody gives, is a
     symbol, called as in the file.
-
-    Raises:
-        UsageError: there is no such input or symbol, or a rank is another one.
     """
     _refuse_unknown("input", given, [value.name for value in inputs])
     supply, named = NameSupply(), dict[str, str]()
@@ -238,18 +215,18 @@ def _input_shapes(
             named[word] = supply.fresh(valid_name(word))
         return symbols.get(named[word], symbol(named[word]))
 
-    found: dict[str, Shape] = {}
+    shapes: dict[str, Shape] = {}
     for value in inputs:
         own = enumerate(value.type.tensor_type.shape.dim)
         shape: Shape = tuple(extent(value, *dimension) for dimension in own)
         if batch is not None and shape:
             shape = (batch, *shape[1:])
-        whole = found[value.name] = tuple(given.get(value.name, shape))
+        whole = shapes[value.name] = tuple(given.get(value.name, shape))
         if len(whole) != len(shape):
             ranks = f"has the rank {len(shape)}, and {list(whole)} is given"
             raise UsageError(f"the input '{value.name}' {ranks}")
     _refuse_unknown("symbol", symbols, [*named.values()])
-    return found
+    return shapes
 
 
 def _refuse_unknown(

@@ -19,12 +19,8 @@ _Product = tuple[float, list[str]]
 
 
 def with_idioms(nodes: Sequence[Any], constants: Mapping[str, Array]) -> list[Any]:
-    """The nodes, with one in place of the last of each chain.
-
-    Args:
-        nodes: each after those that it reads.
-        constants: the values of constants without axes, by name: what has axes may be a
-            parameter, and is never looked at.
+    """The nodes, with one in place of the last of each chain. What has axes may be a
+    parameter, and is never looked at.
     """
     ends = dict(_Chains(nodes, constants).gelus())
     return [
@@ -40,8 +36,8 @@ class _Chains:
 
     def __init__(self, nodes: Sequence[Any], constants: Mapping[str, Array]) -> None:
         self._nodes = nodes
-        known = ((n, x) for n, x in constants.items() if x.dtype.kind in "fiuV")
-        self._numbers = {name: float(value) for name, value in known}
+        numbers = ((n, x) for n, x in constants.items() if x.dtype.kind in "fiuV")
+        self._numbers = {name: float(value) for name, value in numbers}
         self._producers = {name: node for node in nodes for name in node.output}
 
     def gelus(self) -> Iterator[tuple[str, str]]:
@@ -60,9 +56,9 @@ class _Chains:
                 erf = self._producers.get(name)
                 if erf is None or erf.op_type != "Erf" or self._numbers.get(one) != 1:
                     continue
-                made = self._product(erf.input[0], (), 1)
-                if _is_near(made, sqrt(0.5), *made[1][:1]):
-                    yield made[1][0], node.output[0]
+                scaled = self._product(erf.input[0], (), 1)
+                if _is_near(scaled, sqrt(0.5), *scaled[1][:1]):
+                    yield scaled[1][0], node.output[0]
 
     def _product(self, name: str, whole: Sequence[str], depth: int) -> _Product:
         """A tensor as a product, or a product of products; some tensors stay whole."""

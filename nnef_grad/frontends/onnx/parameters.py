@@ -25,21 +25,17 @@ def warnings(graph: Any, value: Callable[[Any], Array]) -> list[Problem]:
     """Warnings about initializers, for users who train the graph."""
     kinds = ((i, tensor_dtype_to_np_dtype(i.data_type).kind) for i in graph.initializer)
     scalars = [initializer for initializer, kind in kinds if kind == "f"]
-    numbers = [
-        f"'{scalar.name}' becomes a number, which has no gradient"
-        for scalar in scalars
-        if not scalar.dims
-    ]
+    numbers = [scalar.name for scalar in scalars if not scalar.dims]
     uses = _uses(graph.node)
-    found = [*numbers, *_merged(scalars, uses, value)]
+    messages = [f"'{n}' becomes a number, which has no gradient" for n in numbers]
+    messages += _merged(scalars, uses, value)
     names = [i.name for i in scalars if i.dims and _is_other(uses[i.name], i, value)]
     if names:
-        more = len(names) - _SHOWN
-        shown = ", ".join(f"'{name}'" for name in names[:_SHOWN])
+        shown, more = ", ".join(map(repr, names[:_SHOWN])), len(names) - _SHOWN
         counted = f"{shown} and {more} more" if more > 0 else shown
         advice = "use wrt to leave out their gradients"
-        found.append(f"statistics or masks, not parameters: {counted}; {advice}")
-    return [Problem(message) for message in found]
+        messages.append(f"statistics or masks, not parameters: {counted}; {advice}")
+    return [Problem(message) for message in messages]
 
 
 # For each tensor the nodes that read it or a copy of it: the operation, and the place of
@@ -61,14 +57,14 @@ def _merged(
 ) -> Iterator[str]:
     """Exporters merge parameters of equal values, such as all biases that are zero."""
     for vector in scalars:
-        found = uses[vector.name]
-        if len(vector.dims) != 1 or len(found) < 2 or _MEASURED.issuperset(found):
+        readers = uses[vector.name]
+        if len(vector.dims) != 1 or len(readers) < 2 or _MEASURED.issuperset(readers):
             continue
-        if len(set(found)) > 1 or is_uniform(value(vector)):
-            kinds = sorted({kind for kind, _ in found})
+        if len(set(readers)) > 1 or is_uniform(value(vector)):
+            kinds = sorted({kind for kind, _ in readers})
             named = " and ".join(f"'{kind}'" for kind in kinds)
             yield (
-                f"'{vector.name}' is read {len(found)} times, by {named}: if an exporter has"
+                f"'{vector.name}' is read {len(readers)} times, by {named}: if an exporter has"
                 " merged parameters of equal values, its gradient is the sum of theirs;"
                 " export the network with different values"
             )

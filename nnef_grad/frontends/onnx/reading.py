@@ -56,8 +56,6 @@ class ModelReading(Conversion):
     """Reads the nodes of a model.
 
     Attributes:
-        name: what messages call the model.
-        version: the version of the operator set of standard ONNX.
         shapes: the shapes that onnx has inferred, by name.
         read: the names of the tensors that something reads or returns.
         values: the values of variables that are initializers of the file.
@@ -86,34 +84,32 @@ class ModelReading(Conversion):
 
     # ---- Nodes ----
 
-    def run(self, graph: Any, known: dict[str, Any]) -> list[Any]:
-        """The values of the results of a graph; `known` has those of its inputs, and of
-        what is known outside of it, by name.
-        """
+    def run(self, graph: Any, values: dict[str, Any]) -> list[Any]:
+        """The values of the results of a graph; `known` has those of what it reads, by name."""
         for stored in graph.initializer:
-            known.setdefault(stored.name, to_array(stored))
+            values.setdefault(stored.name, to_array(stored))
         for node in graph.node:
-            self._take(known, node)
-        return [self.value(known, output.name) for output in graph.output]
+            self._take(values, node)
+        return [self.value(values, output.name) for output in graph.output]
 
-    def value(self, known: Mapping[str, Any], name: str) -> Any:
+    def value(self, values: Mapping[str, Any], name: str) -> Any:
         """The value of a tensor; None for one that is left out."""
         if not name:
             return None
-        if name in self.failed and name not in known:
+        if name in self.failed and name not in values:
             raise NoValueError(name)
-        if name not in known:
+        if name not in values:
             message = f"'{self.name}' reads '{name}', which nothing makes"
             raise UnsupportedError(message)
-        found = known[name]
-        return found() if isinstance(found, Later) else found
+        value = values[name]
+        return value() if isinstance(value, Later) else value
 
-    def _take(self, known: dict[str, Any], node: Any) -> None:
+    def _take(self, values: dict[str, Any], node: Any) -> None:
         """Reads a node; if that fails, its results have no values."""
         self.failed.update(node.output)
         try:
-            operands = [self.value(known, name) for name in node.input]
-            known.update(self._results(known, node, operands))
+            operands = [self.value(values, name) for name in node.input]
+            values.update(self._results(values, node, operands))
             self.failed.difference_update(node.output)
         except NoValueError:
             pass
@@ -139,12 +135,12 @@ class ModelReading(Conversion):
         self, known: dict[str, Any], proto: Any, operands: list[Any]
     ) -> dict[str, Any]:
         if self._is_computed(proto, operands):
-            found = self._evaluated(proto, operands)
+            values: Any = self._evaluated(proto, operands)
         else:
             node = Node(self, proto, operands, known)
-            made = OPERATIONS[node.kind](node, *operands)
-            found = made if isinstance(made, list) else [made]
-        results = dict(zip(proto.output, found, strict=False))
+            values = OPERATIONS[node.kind](node, *operands)
+            values = values if isinstance(values, list) else [values]
+        results = dict(zip(proto.output, values, strict=False))
         for name, x in results.items():
             self._check(proto, name, x)
         return {name: x for name, x in results.items() if name}
@@ -152,24 +148,23 @@ class ModelReading(Conversion):
     def _is_computed(self, proto: Any, operands: Sequence[Any]) -> bool:
         if proto.op_type == "Constant":
             return True
-        given = [x for x in operands if x is not None]
-        are_known = all(
-            is_known(x) and not isinstance(x, list) and not is_open(x) for x in given
-        )
+        present = [x for x in operands if x is not None]
+        are_known = all(is_known(x) and not isinstance(x, list) for x in present)
         has_graphs = any(attribute.HasField("g") for attribute in proto.attribute)
         is_plain = proto.op_type != "Dropout" and not has_graphs
-        return bool(given) and are_known and is_plain
+        is_closed = are_known and not any(map(is_open, present))
+        return bool(present) and is_plain and is_closed
 
     def _evaluated(self, proto: Any, operands: Sequence[Any]) -> list[Any]:
         arrays = [None if x is None else np.asarray(x) for x in operands]
         try:
-            found = evaluate(proto, arrays, self.opsets)
+            results = evaluate(proto, arrays, self.opsets)
         except Exception as error:  # of whatever type onnx raises
             what = f"onnx cannot evaluate {_described(proto)}: {error}"
             raise UnsupportedError(self.refusal(what)) from error
-        if proto.op_type == "Constant" and found[0].dtype.kind == "f":
-            self._named[id(found[0])] = found[0], proto.output[0]
-        return found
+        if proto.op_type == "Constant" and results[0].dtype.kind == "f":
+            self._named[id(results[0])] = results[0], proto.output[0]
+        return results
 
     def _check(self, proto: Any, name: str, x: Any) -> None:
         """Raises an error if a result has another shape than onnx has inferred."""
@@ -185,9 +180,9 @@ class ModelReading(Conversion):
 
     def stored(self, name: str, array: Array) -> Tensor:
         """The variable of an initializer."""
-        made = self.variable(name, array.astype(np.float32, copy=False))
-        self.values[made] = array
-        return made
+        variable = self.variable(name, array.astype(np.float32, copy=False))
+        self.values[variable] = array
+        return variable
 
     def variable(self, name: str, array: Array, dtype: str = "scalar") -> Tensor:
         """A variable that is called as something in the file."""
@@ -195,15 +190,13 @@ class ModelReading(Conversion):
 
     def fresh(self, name: str) -> str:
         """A name of the graph for what has a name in the file."""
-        made = self.supply.fresh(valid_name(name))
-        if made != name:
-            self.called[made] = name
-        return made
+        valid = self.supply.fresh(valid_name(name))
+        if valid != name:
+            self.called[valid] = name
+        return valid
 
     def materialize(self, value: Any, dtype: str, hint: str, span: Span) -> Any:
-        """As in `Conversion`; a constant of the file that may be a parameter is a variable,
-        and a large table too.
-        """
+        """As in `Conversion`; what may be a parameter is a variable."""
         if id(value) in self._made:
             return self.cast(self._made[id(value)][1], dtype, hint, span)
         if not self.is_parameter(value, dtype) or self.emitter is not self._outermost:
@@ -211,14 +204,12 @@ class ModelReading(Conversion):
         _, name = self._named.get(id(value), (None, None))
         kinds: dict[str, Any] = {"scalar": np.float32, "integer": np.int64}
         array = converted(value, dtype).astype(kinds.get(dtype, np.bool_))
-        made = self.variable(name or hint, array, dtype)
-        self._made[id(value)] = value, made
-        return made
+        variable = self.variable(name or hint, array, dtype)
+        self._made[id(value)] = value, variable
+        return variable
 
     def is_parameter(self, value: Any, dtype: str = "scalar") -> bool:
-        """Whether a known value becomes a variable: a constant of the file, or a large
-        table, of different numbers.
-        """
+        """Whether it is a constant of the file, or a large table, of different numbers."""
         if not isinstance(value, np.ndarray) or not value.ndim or is_open(value):
             return False
         is_constant = id(value) in self._named and dtype == "scalar"
@@ -241,16 +232,7 @@ def _known_attributes(kind: str) -> frozenset[str] | None:
 
 
 class Node(Step):
-    """A node: see `Step`.
-
-    Attributes:
-        reading: the model that is read.
-        kind: the name of its operation.
-        version: the version of the operator set.
-        operands: the values of its operands.
-        attributes: those that it has, by name.
-        around: what is known where it is, by name, which its own graphs may read.
-    """
+    """A node: see `Step`. Around it is what its own graphs may read, by name."""
 
     reading: ModelReading
 
@@ -269,16 +251,11 @@ class Node(Step):
         self.operands = operands
         self.around = around
         self.attributes = {a.name: get_attribute_value(a) for a in proto.attribute}
-        self._refuse_new_attributes()
-
-    def _refuse_new_attributes(self) -> None:
-        """Refuses what a later operator set has added: its default would be taken."""
-        if self.version <= NEWEST:
-            return
-        known = _known_attributes(self.kind)
+        # What a later operator set has added is not read.
+        attributes = _known_attributes(self.kind) if self.version > NEWEST else None
         for name in self.attributes:
             message = f"'{name}' is newer than operator set {NEWEST}"
-            self.require(known is None or name in known, message)
+            self.require(attributes is None or name in attributes, message)
 
     def get(self, name: str, default: T) -> T:
         """An attribute, with its default in ONNX."""
@@ -291,14 +268,12 @@ class Node(Step):
 
     def items(self, name: str, place: int, default: Any = None) -> list[Any]:
         """The items of an attribute that became an operand in later versions."""
-        operand = self.operand(place)
-        value = (
-            self.get(name, default) if operand is None else self.known(operand, name)
-        )
+        value = self.get(name, default)
+        if (operand := self.operand(place)) is not None:
+            value = self.known(operand, name)
         if value is None:
             self.refuse(f"{name} is missing")
-        found: list[Any] = np.ravel(np.asarray(value)).tolist()
-        return found
+        return list(np.ravel(np.asarray(value)).tolist())
 
     def along(self, default: int, x: Any, name: str = "axis") -> int:
         """The axis of an operand that an attribute names, counted from the first."""
@@ -306,10 +281,10 @@ class Node(Step):
 
     def known(self, value: Any, name: str) -> Any:
         """A value that must be known before the model is run."""
-        is_tensor = isinstance(value, Tensor)
-        found = self.reading.values.get(value, value) if is_tensor else value
-        self.require(is_known(found), f"{name} must be known before the model is run")
-        return found
+        if isinstance(value, Tensor):
+            value = self.reading.values.get(value, value)
+        self.require(is_known(value), f"{name} must be known before the model is run")
+        return value
 
     def uses(self, place: int) -> bool:
         """Whether the graph reads or returns a result."""
@@ -335,6 +310,6 @@ class Node(Step):
         """A tensor of scalars."""
         return x if dtype_of(x) == "scalar" else self.converted(x, "scalar")
 
-    def row(self, x: Any) -> Any:
-        """A vector of channels with a leading batch axis."""
-        return self("unsqueeze", x, hint="row", axes=[0])
+    def row(self, x: Any, default: float = 0.0) -> Any:
+        """A vector of channels with a leading batch axis; or a number in its place."""
+        return default if x is None else self("unsqueeze", x, hint="row", axes=[0])

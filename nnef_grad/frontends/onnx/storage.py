@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -25,9 +26,7 @@ _SMALL = 2**16
 
 
 class _Field(NamedTuple):
-    """A field of a message in a file: its number, and the places of its tag, of its content,
-    and after it.
-    """
+    """A field of a message: its number, and the places of its tag, content and end."""
 
     number: int
     begin: int
@@ -36,9 +35,7 @@ class _Field(NamedTuple):
 
 
 def load(path: Path) -> tuple[Any, Callable[[Any], Array]]:
-    """The model in a file, without the data of large initializers, and a function that
-    gives the value of an initializer.
-    """
+    """The model in a file, without the data of large initializers, and what gives these."""
     arrays: dict[str, Array] = {}
     with path.open("rb") as file:
         parts = [
@@ -56,30 +53,31 @@ def load(path: Path) -> tuple[Any, Callable[[Any], Array]]:
                 initializer.CopyFrom(from_array(array, initializer.name))
 
     def value(initializer: Any) -> Array:
-        found = arrays.get(initializer.name)
-        return np.asarray(to_array(initializer)) if found is None else found
+        array = arrays.get(initializer.name)
+        return np.asarray(to_array(initializer)) if array is None else array
 
     return model, value
 
 
 def _beside(initializer: Any, folder: Path) -> Array:
-    """The data of an initializer that are in another file, of the same folder.
-
-    Raises:
-        ValueError: they are outside of it, or not there.
-    """
+    """The data of an initializer in another file of the same folder, or `ValueError`."""
     info = ExternalDataInfo(initializer)
     # Links are followed: model hubs store files so.
     place = Path(os.path.normpath(folder / info.location))
     if Path(os.path.normpath(folder)) not in place.parents:
         raise ValueError(f"the data of '{initializer.name}' are outside of its folder")
-    kind = tensor_dtype_to_np_dtype(initializer.data_type)
-    shape = tuple(initializer.dims)
-    count = int(np.prod(shape))
-    array = np.fromfile(place, kind.newbyteorder("<"), count, offset=info.offset or 0)
-    if array.size != count:
-        raise ValueError(f"the data of '{initializer.name}' are truncated")
-    return array.astype(kind, copy=False).reshape(shape)
+    try:
+        return _array(place, initializer, info.offset or 0)
+    except ValueError:
+        message = f"the data of '{initializer.name}' are truncated"
+        raise ValueError(message) from None
+
+
+def _array(file: BinaryIO | Path, tensor: Any, offset: int = 0) -> Array:
+    """The data of a tensor in a file, from its position, or `ValueError`."""
+    kind, shape = tensor_dtype_to_np_dtype(tensor.data_type), tuple(tensor.dims)
+    array = np.fromfile(file, kind.newbyteorder("<"), prod(shape), offset=offset)
+    return array.reshape(shape).astype(kind, copy=False)
 
 
 def _graph(file: BinaryIO, field: _Field, arrays: dict[str, Array]) -> bytes:
@@ -101,12 +99,11 @@ def _initializer(file: BinaryIO, field: _Field, arrays: dict[str, Array]) -> byt
     raw = [f for f in fields if f.number == RAW_DATA]
     tensor = onnx.TensorProto.FromString(head)
     kind = tensor_dtype_to_np_dtype(tensor.data_type)
-    size = kind.itemsize * np.prod(tensor.dims)
+    size = kind.itemsize * prod(tensor.dims)
     if kind.kind not in "fiub" or [size] != [f.end - f.content for f in raw]:
         return _bytes(file, field.begin, field.end)
     file.seek(raw[0].content)
-    array = np.fromfile(file, kind.newbyteorder("<"), int(np.prod(tensor.dims)))
-    arrays[tensor.name] = array.astype(kind, copy=False).reshape(tuple(tensor.dims))
+    arrays[tensor.name] = _array(file, tensor)
     return tag(INITIALIZER, len(head)) + head
 
 
@@ -117,11 +114,7 @@ def _bytes(file: BinaryIO, begin: int, end: int) -> bytes:
 
 
 def _fields(file: BinaryIO, begin: int, end: int) -> Iterator[_Field]:
-    """The fields of a message, by their tags and lengths.
-
-    Raises:
-        ValueError: it is no message.
-    """
+    """The fields of a message, by their tags and lengths, or `ValueError`."""
     while begin < end:
         key, place = _read_varint(file, begin)
         number, kind = divmod(key, 8)
@@ -134,8 +127,8 @@ def _fields(file: BinaryIO, begin: int, end: int) -> Iterator[_Field]:
 
 
 def _read_varint(file: BinaryIO, place: int) -> tuple[int, int]:
-    """A number and the place after it: seven bits a byte, the lowest first; the eighth says
-    that there are more.
+    """A number and the place after it: seven bits a byte, and one that says if there are
+    more.
     """
     number = 0
     for shift, byte in enumerate(_bytes(file, place, place + 10)):
@@ -151,8 +144,6 @@ def tag(number: int, size: int) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*found, number])
+    if number > 0x7F:
+        return bytes([number & 0x7F | 0x80]) + _varint(number >> 7)
+    return bytes([number])

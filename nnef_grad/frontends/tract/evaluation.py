@@ -8,33 +8,31 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from nnef_grad.base.errors import InvalidGraphError, suggestion
+from nnef_grad.base.errors import InvalidGraphError, located, suggestion
 from nnef_grad.base.source import Span
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import NoValueError, Scope
 from nnef_grad.emit.loops import LONGEST
-from nnef_grad.frontends.reading import EXPANSIONS, Reading
-from nnef_grad.frontends.step import Step
+from nnef_grad.frontends.reading import Reading
+from nnef_grad.frontends.step import Step, entering
 from nnef_grad.frontends.tract.library import REFUSED, builtin, idiom_of
 from nnef_grad.frontends.values import LARGEST, Array, as_array, is_known
-from nnef_grad.graph.extents import symbol
+from nnef_grad.graph.extents import OpenExtentError, symbol
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Joined, extended, tract_library
 from nnef_grad.storage.data import VariableData
 
+# What expands operations, by their names: called with a step (step.py), and the arguments in
+# declared order.
+EXPANSIONS: dict[str, Callable[..., Any]] = {}
+expansion = entering(EXPANSIONS)
+
 
 class Given(NamedTuple):
-    """The knowledge of a reader beside the text.
-
-    Attributes:
-        symbols: the numbers of symbols.
-        stored: the data of the variables, if there are any.
-        shapes: gives the shape of an external from its name and its declared shape.
-        extents: the extents that the caller gives an external, by its name and axis;
-            None where it gives none.
-        compounds: the standard operations whose bodies are put in their place.
-        unroll: how many steps a loop may have at most that is not kept as a loop.
+    """The knowledge of a reader beside the text: numbers of symbols, data of variables, the
+    shapes and extents that the caller gives inputs, the compounds that are expanded, and
+    the most steps of a loop that is not kept as one.
     """
 
     symbols: Mapping[str, int]
@@ -49,9 +47,6 @@ class DocumentReading(Reading):
     """Evaluates the expressions of a document.
 
     Attributes:
-        symbols: the numbers of symbols; None for one that has none.
-        given: what is known beside the text.
-        is_in_loop: whether the body of a loop is read.
         numbers: the variables that were read as numbers.
         failed: the names whose statements have failed.
     """
@@ -108,6 +103,9 @@ class DocumentReading(Reading):
         name = idiom_of(fragment) if is_own else None
         is_computed = name in EXPANSIONS and all(map(is_known, values.values()))
         if not is_own or fragment.body is None or is_computed:
+            if fragment.name in EXPANSIONS:
+                step = Step(self, fragment.name, hint, place, dtype)
+                return _expanded(step, fragment, values)
             return super()._invoke(fragment, values, dtype, hint, place)
         if name is None or name in (*self.compounds, *EXPANSIONS):
             return self.body(fragment, values, hint, place)
@@ -128,37 +126,31 @@ class DocumentReading(Reading):
     # ---- Numbers ----
 
     def numbers_of(self, tensor: Tensor, span: Span) -> Array | None:
-        """The numbers that a variable holds; None for another tensor.
-
-        Raises:
-            InvalidGraphError: the document has no data.
-        """
+        """The numbers that a variable holds; None for another tensor."""
         made = self.emitter.made_by(tensor, "variable")
         if made is None or (tensor.rank > 1 and np.prod(tensor.shape) != 1):
             return None
-        data = self.data_of(tensor)
-        if data is None:
-            label = made.attributes["label"]
-            message = f"the data of variable '{label}' is needed to read the document"
-            advice = "read the folder or the archive with its data"
-            found = advice if self.given.stored is None else "there is none"
-            raise InvalidGraphError(f"{message}: {found}", span)
-        return data.reshape(-1)
+        if (data := self.data_of(tensor)) is not None:
+            return data.reshape(-1)
+        label, is_alone = made.attributes["label"], self.given.stored is None
+        message = f"the data of variable '{label}' is needed to read the document"
+        advice = "read the folder or the archive with its data"
+        raise InvalidGraphError(
+            f"{message}: {advice if is_alone else 'there is none'}", span
+        )
 
     def data_of(self, value: Any) -> Array | None:
         """The data of a variable; None for another value, and if there is no data."""
-        found = self._stored(value)
-        if found is not None:
+        if (data := self._stored(value)) is not None:
             self.numbers.add(value)
-        return found
+        return data
 
     def empty_rows(self, value: Any) -> list[int]:
         """As in `Reading`: the data may be beside the document."""
-        found = self._stored(value)
-        if found is None or found.ndim < 2 or found.dtype.kind != "f":
+        data = self._stored(value)
+        if data is None or data.ndim < 2 or data.dtype.kind != "f":
             return []
-        filled = found.reshape(len(found), -1).any(axis=1)
-        return [int(row) for row in np.flatnonzero(~filled)]
+        return np.flatnonzero(~data.any(axis=tuple(range(1, data.ndim)))).tolist()
 
     def _stored(self, value: Any) -> Array | None:
         is_tensor, stored = isinstance(value, Tensor), self.given.stored
@@ -166,6 +158,16 @@ class DocumentReading(Reading):
         if made is None or stored is None or made.attributes["label"] not in stored:
             return None
         return as_array(stored[str(made.attributes["label"])])
+
+
+def _expanded(step: Step, fragment: syntax.Fragment, values: Mapping[str, Any]) -> Any:
+    whole = {**fragment.defaults, **values}
+    arguments = [whole[p.name] for p in fragment.parameters]
+    with located(step.span):
+        try:
+            return EXPANSIONS[step.name](step, *arguments)
+        except OpenExtentError as error:
+            raise error.of(step.name, step.span) from None
 
 
 def document(step: Step) -> DocumentReading:

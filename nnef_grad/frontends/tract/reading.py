@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from nnef_grad.base.errors import (
     InvalidGraphError,
@@ -19,7 +20,6 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import NoValueError, hint_of, unpack
 from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
 from nnef_grad.frontends.tract.evaluation import DocumentReading, Given
-from nnef_grad.frontends.tract.header import read_header
 from nnef_grad.frontends.values import described, dtype_of, is_known
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.language import syntax
@@ -36,13 +36,8 @@ _EXTERNALS = ("external", "tract_core_external")
 def read_graph(
     source: Source, opset: OpSet, given: Given
 ) -> tuple[Graph, syntax.Document]:
-    """The graph of a document, and its syntax tree.
-
-    Raises:
-        NnefGradError: the text is no document, or something in it cannot be read; the
-            error reports all problems that do not follow from others.
-    """
-    header = read_header(source)
+    """The graph of a document, and its syntax tree; all problems are reported at once."""
+    header = _header(source)
     document = parse_document(source, header.text)
     problems = list(version_problems(document))
     if problems:
@@ -77,25 +72,60 @@ def _pair(item: syntax.Expression) -> str:
     return " = ".join("".join(filter(str.isprintable, str(word))) for word in words)
 
 
+# ---- Extension lines: the grammar of the standard does not have all of them ----
+
+# A comment, or a line that is none.
+_LINE = re.compile(
+    r"#.*|(?:^|(?<=;))[ \t]*extension\s+(tract_\w+)\b([^;]*);", re.MULTILINE
+)
+
+
+class _Header(NamedTuple):
+    """The symbols of a document, the other extension lines that do not change what it
+    computes, and its text, in which all of them are blank.
+    """
+
+    symbols: frozenset[str]
+    notes: tuple[str, ...]
+    text: str
+
+
+def is_tract(text: str) -> bool:
+    """Whether a document has an extension line of tract."""
+    return any(line[1] for line in _LINE.finditer(text))
+
+
+def _header(source: Source) -> _Header:
+    lines = [
+        (line[1], " ".join(line[2].split()))
+        for line in _LINE.finditer(source.text)
+        if line[1]
+    ]
+    named = (text for keyword, text in lines if keyword == "tract_symbol")
+    symbols = frozenset(" ".join(named).replace(",", " ").split())
+    silent = ("tract_symbol", "tract_registry")
+    notes = (f"{keyword} {text}" for keyword, text in lines if keyword not in silent)
+
+    def blank(line: re.Match[str]) -> str:
+        return re.sub(r"[^\r\n]", " ", line[0]) if line[1] else line[0]
+
+    return _Header(symbols, tuple(notes), _LINE.sub(blank, source.text))
+
+
 # ---- Symbols ----
 
 
 def _symbols(document: syntax.Document, given: Given) -> dict[str, int]:
-    """The numbers of symbols: those that the caller gives, and the extents that it gives
-    inputs which have a symbol there.
-
-    Raises:
-        InvalidGraphError: a symbol would have two numbers.
-    """
-    found = dict(given.symbols)
+    """The numbers of symbols: those that are given, also as extents of inputs."""
+    numbers = dict(given.symbols)
     for name, axis, symbol in _open_extents(document.graph):
         extent = given.extents(name, axis)
         if extent is None:
             continue
-        if found.setdefault(symbol.name, extent) != extent:
-            message = f"'{symbol.name}' is {found[symbol.name]}, but extent {axis} of"
+        if numbers.setdefault(symbol.name, extent) != extent:
+            message = f"'{symbol.name}' is {numbers[symbol.name]}, but extent {axis} of"
             raise InvalidGraphError(f"{message} '{name}' is {extent}", symbol.span)
-    return found
+    return numbers
 
 
 def _open_extents(
@@ -119,10 +149,8 @@ def _is_external(statement: syntax.Assignment) -> bool:
 
 
 class _GraphBody:
-    """The statements of a graph. The last tensor that a name is assigned to has the name.
-
-    A statement that fails leaves its names without a value, and statements that read them
-    are skipped: one run finds all problems that do not follow from others.
+    """The statements of a graph. The last tensor that a name is assigned to has the name. A
+    statement that fails leaves its names without a value, as in `emit/builder.py`.
     """
 
     def __init__(self, document: syntax.Document, reading: DocumentReading) -> None:
@@ -181,28 +209,25 @@ class _GraphBody:
         if _is_external(statement):
             self._check_external(statement)
         value = self.reading.evaluate(statement.value, self.scope, hint_of(target))
-        emitter = self.reading.emitter
         is_one = isinstance(target, syntax.Identifier)
         if not is_one and not isinstance(value, (list, tuple)):
-            found = described(value)
-            message = f"the names expect several results, but this is {found}"
-            raise InvalidGraphError(message, target.span)
+            what = f"the names expect several results, but this is {described(value)}"
+            raise InvalidGraphError(what, target.span)
         for name, part in unpack(target, value):
             if isinstance(part, Tensor) and self.last[name] == place:
-                emitter.names.setdefault(part, name)
+                self.reading.emitter.names.setdefault(part, name)
             self.scope[name] = part
 
     def _check_external(self, statement: syntax.Assignment) -> None:
         inputs = {p.name for p in self.definition.parameters}
         for identifier in identifiers(statement.target):
-            name, message = identifier.name, ""
+            name, message = identifier.name, "name it in the signature"
             if name not in inputs:
-                what = f"external '{name}' is not an input of the graph"
-                message = f"{what}: name it in the signature"
-            elif name in self.scope:
-                message = f"'{name}' has a value before it is an external"
-            if message:
-                raise InvalidGraphError(message, identifier.span)
+                what = f"external '{name}' is not an input of the graph: {message}"
+                raise InvalidGraphError(what, identifier.span)
+            if name in self.scope:
+                what = f"'{name}' has a value before it is an external"
+                raise InvalidGraphError(what, identifier.span)
 
     def _check_interface(self) -> None:
         """Inputs and outputs must have values, unless these have failed."""
@@ -219,20 +244,17 @@ class _GraphBody:
     def _output(self, result: syntax.Identifier) -> Tensor:
         """An output, which must have its name: a copy if the tensor has another one."""
         value = self.scope[result.name]
-        if not isinstance(value, Tensor):
-            if not is_known(value):
-                message = f"output '{result.name}' of the graph is not a tensor"
-                raise InvalidGraphError(message, result.span)
-            dtype = dtype_of(value)
-            value = self.reading.materialize(value, dtype, result.name, result.span)
+        if not isinstance(value, Tensor) and not is_known(value):
+            message = f"output '{result.name}' of the graph is not a tensor"
+            raise InvalidGraphError(message, result.span)
+        dtype = dtype_of(value)
+        value = self.reading.materialize(value, dtype, result.name, result.span)
         tensor = self.reading.emitter.pin_name(value, result.name)
         self.scope[result.name] = tensor
         return tensor
 
     def _operations(self, outputs: Collection[Tensor]) -> tuple[Operation, ...]:
-        """The operations without the variables that were read as numbers and nothing
-        else.
-        """
+        """The operations without the variables that were read as numbers only."""
         operations = self.reading.emitter.operations
         used = {tensor for op in operations for tensor in op.inputs}
         gone = self.reading.numbers.difference(used, outputs)

@@ -15,6 +15,7 @@ from nnef_grad.graph.passes import replace_variables
 from nnef_grad.graph.quantization import print_quantization
 from nnef_grad.interpreter.feeds import Data
 from nnef_grad.model import (
+    Options,
     Shapes,
     declared_variables,
     dumps,
@@ -44,14 +45,16 @@ class ModelSource:
 
     def graph(self, shapes: Shapes | None = None) -> Graph:
         """The flat graph, with the declared shapes of inputs or others by name."""
-        return from_source(self.text, self.quantization, shapes)
+        return from_source(self.text, self.quantization, Options(shapes))
 
     def program(self, shapes: Shapes) -> Graph:
         """The graph for such inputs, with its variables as further inputs after its own,
         in the order of their declaration.
         """
         # A variable that is an output would be an input and an output.
-        return replace_variables(copy_outputs(from_source(self.text, None, shapes)))
+        return replace_variables(
+            copy_outputs(from_source(self.text, None, Options(shapes)))
+        )
 
     def save(self, path: PathLike, data: Data, *, overwrite: bool) -> None:
         """Writes a folder or an archive with these texts, and data by label."""

@@ -81,12 +81,12 @@ def _is_tame(gradient: Tensor, near: Relations) -> bool:
     """Whether a gradient comes from products by what keeps numbers finite."""
     waiting, seen = [gradient], {gradient}
     while waiting:
-        made = near.producers[waiting.pop()]
-        if made.name in PRODUCTS:
+        producer = near.producers[waiting.pop()]
+        if producer.name in PRODUCTS:
             continue
-        if made.name not in _CALM or len(seen) > _MOST:
+        if producer.name not in _CALM or len(seen) > _MOST:
             return False
-        further = [x for x in made.inputs if x not in seen and x.dtype == "scalar"]
+        further = [x for x in producer.inputs if x not in seen and x.dtype == "scalar"]
         waiting += further
         seen.update(further)
     return True

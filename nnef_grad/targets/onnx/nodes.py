@@ -39,14 +39,8 @@ def _declared(name: str, dtype: str, shape: Shape) -> Any:
 
 
 class Nodes:
-    """The nodes of a graph, or of the body of a loop.
-
-    Attributes:
-        made: the nodes.
-        constants: the constants of the whole model that are in its skeleton.
-        arrays: the values of its variables, by the names of the tensors.
-        called: what tensors are called in the file that they are from, by their names in
-            the graph.
+    """The nodes of a graph, or of the body of a loop; the constants and arrays of the whole
+    model, by name, and what tensors are called in the file that they are from.
     """
 
     def __init__(
@@ -98,9 +92,9 @@ class Nodes:
             self._enter(x)
         self.add_all(graph)
         self._operation = None
-        given = {*graph.inputs, *graph.variables}
+        sources = {*graph.inputs, *graph.variables}
         for x in dict.fromkeys(graph.outputs):
-            if x in self._outside and x not in given:
+            if x in self._outside and x not in sources:
                 name, shape = self._outside[x]
                 whole = self.constant(shape, np.int64, "shape")
                 self.add("Reshape", [self._names[x], whole], [name])
@@ -149,8 +143,8 @@ class Nodes:
             message = f"the data of {title} have the shape {given}"
             raise UsageError(f"{message}, and not {own}")
         name, shape = self._outside.get(tensor, (self._names[tensor], tensor.shape))
-        made = value.astype(dtype, copy=False)
-        self.arrays[name] = made.reshape(shape)
+        array = value.astype(dtype, copy=False)
+        self.arrays[name] = array.reshape(shape)
 
     def _constant(self, operation: Operation) -> None:
         """Keeps a constant, of which one element may stand for all."""
@@ -190,9 +184,7 @@ class Nodes:
     # ---- Operands ----
 
     def operand(self, value: Operand, dtype: str, rank: int | None = None) -> str:
-        """The name of an operand; with a rank, of one with as many axes, for ONNX aligns
-        axes from the right, and NNEF from the left.
-        """
+        """The name of an operand; of one with a rank, as ONNX aligns axes from the right."""
         if not isinstance(value, Tensor):
             return self.constant(value, TYPES[dtype], "number")
         name = self._names[value]
@@ -217,16 +209,16 @@ class Nodes:
 
     def _places(self, graph: Graph) -> dict[str, tuple[str, int]]:
         """For each symbol an input, by name, and the axis whose extent it is."""
-        found = {
+        places = {
             str(extent): (self._names[tensor], axis)
             for tensor in graph.inputs
             for axis, extent in enumerate(tensor.shape)
         }
-        missing = [name for name in symbols(graph) if name not in found]
+        missing = [name for name in symbols(graph) if name not in places]
         if missing:
             what = f"the symbol '{missing[0]}' is not the extent of an axis of an input"
             raise UnsupportedError(f"{what} in '{graph.name}'", remedy="symbol")
-        return found
+        return places
 
     def extents(self, extents: Sequence[Dimension], hint: str = "shape") -> str:
         """The name of a list of integers, which is computed where they have symbols."""
@@ -274,9 +266,7 @@ class Nodes:
     def node(
         self, kind: str, inputs: Sequence[str], hint: str = "", **attributes: Any
     ) -> str:
-        """Adds a node, and gives the name of its result. Without a hint, it has the results
-        of the operation.
-        """
+        """Adds a node, and gives the name of its result: the operation's without a hint."""
         names = [self.fresh(hint)] if hint else self.results
         self.add(kind, inputs, names, **attributes)
         return names[0]
@@ -317,8 +307,8 @@ class Nodes:
     # ---- Loops ----
 
     def body(self, loop: Loop, operands: Sequence[Tensor]) -> Any:
-        """The body of a Scan. What it sees whole, it reads where it is; a part has no
-        axis along which it is scanned, or collected.
+        """The body of a Scan. It reads what it sees whole where that is; its parts have no
+        axis along which they are scanned or collected.
         """
         fresh, graph = self.fresh, loop.body
         inner = Nodes(graph, {}, InFile(), around=self)
@@ -327,15 +317,13 @@ class Nodes:
         inner._names.update((x, self._names[outer]) for x, outer in whole)
         declared = [inner.declared(x) for x in loop.state_inputs]
         for x, way in zip(loop.parts, loop.scanned, strict=True):
-            name = fresh("part")
-            axes = self.constant([way.axis], np.int64, "axes")
+            name, axes = fresh("part"), self.extents([way.axis], "axes")
             inner.add("Unsqueeze", [name, axes], [inner._names[x]])
             declared.append(_without_axis(name, x, way.axis))
         inner.add_all(graph)
         results = [inner.declared(x) for x in loop.next_values]
         for output, way in loop.collected:
-            x = graph.outputs[output]
-            axes = self.constant([way.axis], np.int64, "axes")
+            x, axes = graph.outputs[output], self.extents([way.axis], "axes")
             name = inner.node("Squeeze", [inner._names[x], axes], "collected")
             results.append(_without_axis(name, x, way.axis))
         return helper.make_graph(inner.made, graph.name, declared, results)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import TensorProto, numpy_helper
@@ -21,133 +21,137 @@ from nnef_grad.ops.windows import AxisWindows, is_reverse, windows_of
 from nnef_grad.targets.onnx.nodes import TYPES, Nodes, writer
 
 
+def _own(nodes: Nodes, x: Operand) -> str:
+    return nodes.operand(x, _dtype(x))
+
+
 def _dtype(value: Operand) -> str:
     if isinstance(value, Tensor):
         return value.dtype
     return {bool: "logical", int: "integer"}.get(type(value), "scalar")
 
 
-def _own(nodes: Nodes, x: Operand) -> str:
-    return nodes.operand(x, _dtype(x))
-
-
-def _first(nodes: Nodes, op: Operation) -> str:
-    return _own(nodes, op.operands[0])
-
-
 def _scalars(nodes: Nodes, *operands: Operand) -> list[str]:
     return [nodes.operand(x, "scalar") for x in operands]
 
 
-# ---- Element by element ----
+# ---- Operations that are one operator ----
 
-_UNARY = {
-    **{name: kind for kind, name in elementwise.UNARY.items()},
-    "copy": "Identity",
-    "tract_core_erf": "Erf",
-}
-_BINARY = {
-    **{name: kind for kind, name in elementwise.BINARY.items()},
-    "max": "Max",
-    "min": "Min",
-    "pow": "Pow",
-}
+# Its operands, and its attributes from those of the operation.
+Operands = Callable[[Nodes, Operation], list[str]]
+Attributes = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
-@writer(*_UNARY)
-def _unary(nodes: Nodes, op: Operation) -> None:
-    nodes.node(_UNARY[op.name], [_first(nodes, op)])
+def _first(nodes: Nodes, op: Operation) -> list[str]:
+    return [_own(nodes, op.operands[0])]
 
 
-@writer(*_BINARY)
-def _binary(nodes: Nodes, op: Operation) -> None:
-    nodes.node(_BINARY[op.name], _aligned(nodes, op, op.operands))
-
-
-@writer("select")
-def _select(nodes: Nodes, op: Operation) -> None:
-    condition, *values = op.operands
-    rank = op.outputs[0].rank
-    found = [nodes.operand(value, op.outputs[0].dtype, rank) for value in values]
-    nodes.node("Where", [nodes.operand(condition, "logical", rank), *found])
-
-
-def _aligned(nodes: Nodes, op: Operation, values: Sequence[Operand]) -> list[str]:
+def _aligned(nodes: Nodes, op: Operation) -> list[str]:
     """Operands of one type, in the rank of the result."""
-    rank = op.outputs[0].rank
-    dtype = next((x.dtype for x in values if isinstance(x, Tensor)), _dtype(values[0]))
-    return [nodes.operand(value, dtype, rank) for value in values]
+    dtype = next((x.dtype for x in op.inputs), _dtype(op.operands[0]))
+    return [nodes.operand(x, dtype, op.outputs[0].rank) for x in op.operands]
 
 
-@writer("clamp")
-def _clip(nodes: Nodes, op: Operation) -> None:
-    nodes.node("Clip", _scalars(nodes, *op.operands))
+def _chosen(nodes: Nodes, op: Operation) -> list[str]:
+    (y,), (condition, *values) = op.outputs, op.operands
+    names = [nodes.operand(value, y.dtype, y.rank) for value in values]
+    return [nodes.operand(condition, "logical", y.rank), *names]
 
 
-@writer("sqr")
-def _square(nodes: Nodes, op: Operation) -> None:
-    nodes.node("Mul", [_first(nodes, op)] * 2)
+def _with_list(attribute: str) -> Operands:
+    """The operand, and the list of integers that the operation has as an attribute."""
+
+    def operands(nodes: Nodes, op: Operation) -> list[str]:
+        items = nodes.extents(op.settings[attribute], attribute)
+        return [*_first(nodes, op), items]
+
+    return operands
 
 
-def _axis(settings: Mapping[str, Any], **others: Any) -> dict[str, Any]:
-    (axis,) = settings["axes"]
-    return {"axis": axis, **others}
+def _with_shape(nodes: Nodes, op: Operation) -> list[str]:
+    (y,) = op.outputs
+    return [nodes.operand(op.operands[0], y.dtype), nodes.extents(y.shape)]
 
 
-# Operators of one operand, and their attributes from those of the operation.
-_ATTRIBUTES: dict[str, tuple[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
-    "argmax_reduce": ("ArgMax", lambda own: _axis(own, keepdims=1)),
-    "argmin_reduce": ("ArgMin", lambda own: _axis(own, keepdims=1)),
-    "elu": ("Elu", lambda own: {"alpha": own["alpha"]}),
-    "leaky_relu": ("LeakyRelu", lambda own: {"alpha": own["alpha"]}),
-    "local_response_normalization": ("LRN", lambda own: {
-        "size": own["size"][1], **{n: own[n] for n in ("alpha", "beta", "bias")}
-    }),
-    "selu": ("Selu", lambda own: {"alpha": own["alpha"], "gamma": own["lambda"]}),
-    "softmax": ("Softmax", _axis),
-    "transpose": ("Transpose", lambda own: {"perm": own["axes"]}),
-}  # fmt: skip
+def _with_diagonal(nodes: Nodes, op: Operation) -> list[str]:
+    return [*_first(nodes, op), nodes.constant(op.settings["k"], np.int64, "diagonal")]
 
 
-@writer(*_ATTRIBUTES)
-def _with_attributes(nodes: Nodes, op: Operation) -> None:
-    kind, attributes = _ATTRIBUTES[op.name]
-    nodes.node(kind, [_first(nodes, op)], **attributes(op.settings))
+def _with_indices(nodes: Nodes, op: Operation) -> list[str]:
+    return [*_first(nodes, op), nodes.operand(op.operands[1], "integer")]
 
 
-# Operators with an operand that is a list of integers: the attribute, and others.
-_WITH_LISTS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "sum_reduce": ("ReduceSum", "axes", {"keepdims": 1}),
-    "mean_reduce": ("ReduceMean", "axes", {"keepdims": 1}),
-    "max_reduce": ("ReduceMax", "axes", {"keepdims": 1}),
-    "min_reduce": ("ReduceMin", "axes", {"keepdims": 1}),
-    "squeeze": ("Squeeze", "axes", {}),
-    "unsqueeze": ("Unsqueeze", "axes", {}),
-    "tile": ("Tile", "repeats", {}),
+def _parts(nodes: Nodes, op: Operation) -> list[str]:
+    (values,) = op.operands
+    assert isinstance(values, tuple)
+    return [nodes.operand(value, op.outputs[0].dtype) for value in values]
+
+
+def _axis(own: Mapping[str, Any]) -> dict[str, Any]:
+    return {"axis": own["axis"] if "axis" in own else own["axes"][0]}
+
+
+def _across_channels(own: Mapping[str, Any]) -> dict[str, Any]:
+    return {"size": own["size"][1], **{n: own[n] for n in ("alpha", "beta", "bias")}}
+
+
+def _named(**names: str) -> Attributes:
+    """Attributes by their names in ONNX, from those in NNEF."""
+    return lambda own: {name: own[n] for name, n in names.items()}
+
+
+class _Operator(NamedTuple):
+    kind: str
+    operands: Operands = _first
+    attributes: Attributes = lambda own: {}
+
+
+_OPERATORS = {
+    **{name: _Operator(kind) for kind, name in elementwise.UNARY.items()},
+    **{name: _Operator(kind, _aligned) for kind, name in elementwise.BINARY.items()},
+    "argmax_reduce": _Operator("ArgMax", _first, _axis),
+    "argmin_reduce": _Operator("ArgMin", _first, _axis),
+    "clamp": _Operator("Clip", lambda nodes, op: _scalars(nodes, *op.operands)),
+    "concat": _Operator("Concat", _parts, _axis),
+    "copy": _Operator("Identity"),
+    "elu": _Operator("Elu", _first, _named(alpha="alpha")),
+    "gather": _Operator("Gather", _with_indices, _axis),
+    "leaky_relu": _Operator("LeakyRelu", _first, _named(alpha="alpha")),
+    "local_response_normalization": _Operator("LRN", _first, _across_channels),
+    "max": _Operator("Max", _aligned),
+    "max_reduce": _Operator("ReduceMax", _with_list("axes")),
+    "mean_reduce": _Operator("ReduceMean", _with_list("axes")),
+    "min": _Operator("Min", _aligned),
+    "min_reduce": _Operator("ReduceMin", _with_list("axes")),
+    "pow": _Operator("Pow", _aligned),
+    "reshape": _Operator("Reshape", _with_shape),
+    "select": _Operator("Where", _chosen),
+    "selu": _Operator("Selu", _first, _named(alpha="alpha", gamma="lambda")),
+    "softmax": _Operator("Softmax", _first, _axis),
+    "sqr": _Operator("Mul", lambda nodes, op: _first(nodes, op) * 2),
+    "squeeze": _Operator("Squeeze", _with_list("axes")),
+    "sum_reduce": _Operator("ReduceSum", _with_list("axes")),
+    "tile": _Operator("Tile", _with_list("repeats")),
+    "tract_core_broadcast": _Operator("Expand", _with_shape),
+    "tract_core_erf": _Operator("Erf"),
+    "tract_core_trilu": _Operator(
+        "Trilu", _with_diagonal, lambda own: {"upper": int(own["upper"])}
+    ),
+    "transpose": _Operator("Transpose", _first, _named(perm="axes")),
+    "unsqueeze": _Operator("Unsqueeze", _with_list("axes")),
 }
 
 
-@writer(*_WITH_LISTS)
-def _with_list(nodes: Nodes, op: Operation) -> None:
-    kind, name, others = _WITH_LISTS[op.name]
-    items = nodes.extents(op.settings[name], name)
-    nodes.node(kind, [_first(nodes, op), items], **others)
-
-
-_RESHAPES = {"reshape": "Reshape", "tract_core_broadcast": "Expand"}
-
-
-@writer(*_RESHAPES)
-def _reshape(nodes: Nodes, op: Operation) -> None:
-    (y,) = op.outputs
-    x, shape = nodes.operand(op.operands[0], y.dtype), nodes.extents(y.shape)
-    nodes.node(_RESHAPES[op.name], [x, shape])
+@writer(*_OPERATORS)
+def _write(nodes: Nodes, op: Operation) -> None:
+    kind, operands, attributes = _OPERATORS[op.name]
+    nodes.node(kind, operands(nodes, op), **attributes(op.settings))
 
 
 @writer("cast")
 def _cast(nodes: Nodes, op: Operation) -> None:
     to = np_dtype_to_tensor_dtype(np.dtype(TYPES[op.outputs[0].dtype]))
-    nodes.node("Cast", [_first(nodes, op)], to=to)
+    nodes.node("Cast", _first(nodes, op), to=to)
 
 
 # ---- Normalization ----
@@ -156,8 +160,8 @@ def _cast(nodes: Nodes, op: Operation) -> None:
 @writer("batch_normalization")
 def _batch_normalization(nodes: Nodes, op: Operation) -> None:
     x, mean, variance, offset, scale = op.operands
-    found = [_by_channel(nodes, value) for value in (scale, offset, mean, variance)]
-    operands = [*_scalars(nodes, x), *found]
+    channels = [_by_channel(nodes, value) for value in (scale, offset, mean, variance)]
+    operands = [*_scalars(nodes, x), *channels]
     nodes.node("BatchNormalization", operands, epsilon=op.attributes["epsilon"])
 
 
@@ -184,9 +188,7 @@ def _matmul(nodes: Nodes, op: Operation) -> None:
 
 
 def _one_matrix(nodes: Nodes, op: Operation, name: str) -> str:
-    """The second operand without batches, where it is a single matrix: ONNX Runtime
-    multiplies the rows of all batches by it at once.
-    """
+    """A batch of one matrix as a matrix, by which all rows are multiplied at once."""
     batch = op.inputs[1].shape[:-2]
     if not batch or set(batch) != {1}:
         return name
@@ -197,8 +199,8 @@ def _one_matrix(nodes: Nodes, op: Operation, name: str) -> str:
 @writer("linear")
 def _linear(nodes: Nodes, op: Operation) -> None:
     *operands, bias = op.operands
-    given = [*operands, bias] if bias != 0.0 else operands
-    nodes.node("Gemm", _scalars(nodes, *given), transB=1)
+    taken = [*operands, bias] if bias != 0.0 else operands
+    nodes.node("Gemm", _scalars(nodes, *taken), transB=1)
 
 
 @writer("conv", "deconv")
@@ -230,17 +232,14 @@ def _sliding(axes: Sequence[AxisWindows]) -> dict[str, Any]:
 def _pool(nodes: Nodes, op: Operation) -> None:
     """The index is the one that ONNX has: of the element in the whole tensor."""
     # Not along batch and channels.
-    operands, settings = [_first(nodes, op)], _sliding(windows_of(op).axes[2:])
+    operands, settings = _first(nodes, op), _sliding(windows_of(op).axes[2:])
+    kind, results = "MaxPool", nodes.results
     if op.name == "argmax_pool":
-        nodes.add(
-            "MaxPool", operands, [nodes.fresh("largest"), *nodes.results], **settings
-        )
-    elif op.name == "max_pool":
-        nodes.node("MaxPool", operands, **settings)
-    else:
-        is_counted = int(op.attributes["border"] == "constant")
-        kind = "AveragePool"
-        nodes.node(kind, operands, count_include_pad=is_counted, **settings)
+        results = [nodes.fresh("largest"), *results]
+    elif op.name == "avg_pool":
+        is_counted = op.attributes["border"] == "constant"
+        kind, settings["count_include_pad"] = "AveragePool", int(is_counted)
+    nodes.add(kind, operands, results, **settings)
 
 
 @writer("sample")
@@ -270,26 +269,17 @@ def _flat(nodes: Nodes, x: Tensor) -> str:
 # ---- Shapes ----
 
 
-@writer("concat")
-def _concat(nodes: Nodes, op: Operation) -> None:
-    (values,) = op.operands
-    assert isinstance(values, tuple)
-    operands = [nodes.operand(value, op.outputs[0].dtype) for value in values]
-    nodes.node("Concat", operands, axis=op.attributes["axis"])
-
-
 @writer("split")
 def _split(nodes: Nodes, op: Operation) -> None:
     axis = op.attributes["axis"]
     sizes = nodes.extents([t.shape[axis] for t in op.outputs], "sizes")
-    nodes.node("Split", [_first(nodes, op), sizes], axis=axis)
+    nodes.node("Split", [*_first(nodes, op), sizes], axis=axis)
 
 
 @writer("slice")
 def _slice(nodes: Nodes, op: Operation) -> None:
     (x,) = op.inputs
-    found = op.attributes
-    fields = found["axes"], found["begin"], found["end"], found["stride"]
+    fields = (op.attributes[name] for name in ("axes", "begin", "end", "stride"))
     taken = slice_positions(x.shape, *fields)
     # Before the first element there is no place that would not count from the last.
     stops = [p.stop if p.stop >= 0 else -(2**31) for p in taken.values()]
@@ -305,39 +295,24 @@ def _pad(nodes: Nodes, op: Operation) -> None:
     pads = nodes.extents([*before, *after], "pads")
     border = op.attributes["border"]
     mode = {"replicate": "edge"}.get(border, border)
-    operands = [_first(nodes, op), pads]
+    operands = [*_first(nodes, op), pads]
     if mode == "constant":
         operands.append(nodes.constant(op.attributes["value"], np.float32, "value"))
     nodes.node("Pad", operands, mode=mode)
 
 
-@writer("gather")
-def _gather(nodes: Nodes, op: Operation) -> None:
-    x, indices = op.operands
-    operands = [_own(nodes, x), nodes.operand(indices, "integer")]
-    nodes.node("Gather", operands, axis=op.attributes["axis"])
-
-
 @writer("nearest_upsample", "multilinear_upsample")
 def _upsample(nodes: Nodes, op: Operation) -> None:
     scales = [1.0, 1.0, *map(float, op.attributes["factor"])]
-    named = nodes.constant(scales, np.float32, "scales")
+    operands = [*_first(nodes, op), "", nodes.constant(scales, np.float32, "scales")]
     methods = {"symmetric": "half_pixel", "aligned": "align_corners"}
-    how = {"mode": "nearest", "nearest_mode": "floor"}
-    if op.name == "multilinear_upsample":
-        how = {"mode": "linear"}
     method = methods.get(str(op.attributes.get("method")), "asymmetric")
-    operands = [_first(nodes, op), "", named]
+    how = {"mode": "nearest", "nearest_mode": "floor"}
+    how = {"mode": "linear"} if op.name == "multilinear_upsample" else how
     nodes.node("Resize", operands, coordinate_transformation_mode=method, **how)
 
 
 # ---- Operations beyond the standard ----
-
-
-@writer("tract_core_trilu")
-def _triangle(nodes: Nodes, op: Operation) -> None:
-    place = nodes.constant(op.settings["k"], np.int64, "diagonal")
-    nodes.node("Trilu", [_first(nodes, op), place], upper=int(op.settings["upper"]))
 
 
 @writer("tract_core_scatter_nd")

@@ -26,17 +26,8 @@ PAGE = 4096
 def store(
     model: Any, arrays: Mapping[str, Array], place: Path, overwrite: bool
 ) -> None:
-    """Writes a model, with arrays as further initializers.
-
-    Args:
-        model: the model without these.
-        arrays: the arrays, by name.
-        place: the file. Where it would hold more than 2 GB, the arrays are in another one,
-            whose name ends in `.data`.
-        overwrite: whether existing files are replaced.
-
-    Raises:
-        UsageError: a file exists and must not be replaced, or cannot be written.
+    """Writes a model, with arrays as further initializers. What is more than 2 GB is in
+    another file, whose name ends in `.data`.
     """
     size = model.ByteSize() + sum(a.nbytes + 200 + len(n) for n, a in arrays.items())
     beside = place.with_name(f"{place.name}.data") if size > MOST_BYTES else None

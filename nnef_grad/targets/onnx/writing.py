@@ -49,11 +49,11 @@ def to_onnx(
         UsageError: the data of a variable are missing or do not fit, or the file exists
             and must not be replaced.
     """
-    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     if isinstance(graph, Backward):
-        found = {"gradients": graph.gradients, "seeds": graph.seeds}
+        metadata = {"gradients": graph.gradients, "seeds": graph.seeds}
         graph = graph.graph
-    write(graph, path, data or {}, overwrite=overwrite, in_file=in_file, **found)
+    write(graph, path, data or {}, overwrite=overwrite, in_file=in_file, **metadata)
 
 
 def write(
@@ -66,16 +66,8 @@ def write(
     in_file: InFile | None = None,
     **metadata: Mapping[str, str],
 ) -> None:
-    """Writes a graph, lowered for ONNX Runtime; see `to_onnx`.
-
-    Args:
-        graph: the graph.
-        path: the file.
-        data: the data of its variables, by label.
-        overwrite: whether an existing file is replaced.
-        defaults: the values of inputs that need not be fed, by name.
-        in_file: how tensors appear in the file that they are from.
-        metadata: what tensors are to each other, by their names.
+    """Writes a graph, lowered for ONNX Runtime; see `to_onnx`. `defaults` are the values of
+    inputs that need not be fed, `metadata` what tensors are to each other, by name.
     """
     require_onnx()
     from nnef_grad.targets.onnx import operators as _operators  # noqa: F401
@@ -87,7 +79,11 @@ def write(
         refuse_existing(place, overwrite=overwrite)
     lowered = lower(graph, "onnx")
     arrays = {label.lower(): array for label, array in data.items()} | lowered.data
-    _refuse_missing(lowered.graph, arrays)
+    labels = lowered.graph.labels.values()
+    missing = ", ".join(f"'{label}'" for label in labels if label.lower() not in arrays)
+    if missing:
+        message = f"there are no data for the variables with the labels {missing}"
+        raise UsageError(message)
     appearance = _with_gradients(in_file or InFile(), metadata)
     nodes = Nodes(lowered.graph, arrays, appearance)
     for name, value in (defaults or {}).items():
@@ -96,21 +92,13 @@ def write(
     store(nodes.model(lowered.graph, metadata), nodes.arrays, place, overwrite)
 
 
-def _with_gradients(known: InFile, metadata: Mapping[str, Mapping[str, str]]) -> InFile:
+def _with_gradients(own: InFile, metadata: Mapping[str, Mapping[str, str]]) -> InFile:
     """How tensors appear, and those that are called after them, such as gradients."""
-    names, shapes = dict(known.names), dict(known.shapes)
+    names, shapes = dict(own.names), dict(own.shapes)
     for related in metadata.values():
         for name, other in related.items():
-            if name in known.names and other.endswith(name):
-                names[other] = other.removesuffix(name) + known.names[name]
-            if name in known.shapes:
-                shapes[other] = known.shapes[name]
+            if name in own.names and other.endswith(name):
+                names[other] = other.removesuffix(name) + own.names[name]
+            if name in own.shapes:
+                shapes[other] = own.shapes[name]
     return InFile(names, shapes)
-
-
-def _refuse_missing(graph: Graph, data: Data) -> None:
-    labels = graph.labels.values()
-    missing = ", ".join(f"'{x}'" for x in labels if x.lower() not in data)
-    if missing:
-        message = f"there are no data for the variables with the labels {missing}"
-        raise UsageError(message)

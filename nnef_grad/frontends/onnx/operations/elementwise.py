@@ -13,6 +13,7 @@ from nnef_grad.frontends.values import (
     broadcast_shapes,
     dtype_of,
     is_known,
+    is_uniform,
     shape_of,
     without_objects,
 )
@@ -61,9 +62,7 @@ def _identity(node: Node, x: Any) -> Any:
 
 @onnx_op(*_READ)
 def _binary(node: Node, x: Any, y: Any) -> Any:
-    """Operands have axes in the same places: before version 7 an attribute says where the
-    second one begins.
-    """
+    """Before version 7, an attribute says where the second operand begins."""
     is_placed = node.version < 7 and node.get("broadcast", 0)
     if is_placed and "axis" in node.attributes:
         end, rank = len(shape_of(y)), len(shape_of(x))
@@ -79,21 +78,15 @@ _SEVERAL = {"Max": "max", "Mean": "add", "Min": "min", "Sum": "add"}
 def _several(node: Node, *operands: Any) -> Any:
     """Any number of operands in ONNX, two in NNEF."""
     name = _SEVERAL[node.kind]
-    made = reduce(lambda x, y: node(name, *node.aligned(x, y)), operands)
-    return node("div", made, float(len(operands))) if node.kind == "Mean" else made
-
-
-@onnx_op("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "BitShift")
-def _bits(node: Node, *_: Any) -> Any:
-    """Only of known integers."""
-    node.refuse("NNEF has no operations on bits")
+    total = reduce(lambda x, y: node(name, *node.aligned(x, y)), operands)
+    return node("div", total, float(len(operands))) if node.kind == "Mean" else total
 
 
 @onnx_op("Pow")
 def _power(node: Node, x: Any, y: Any) -> Any:
     """Powers, of mixed types in ONNX: integers become scalars."""
-    made = node("pow", *(node.scalars(v) for v in node.aligned(x, y)))
-    return node.converted(made, "integer") if dtype_of(x) == "integer" else made
+    power = node("pow", *(node.scalars(v) for v in node.aligned(x, y)))
+    return node.converted(power, "integer") if dtype_of(x) == "integer" else power
 
 
 @onnx_op("Mod")
@@ -105,21 +98,16 @@ def _modulo(node: Node, x: Any, y: Any) -> Any:
     is_whole = dtype_of(x) == "integer"
     modulo = "modulo" if is_whole else "scalar_modulo"
     name = "remainder" if node.get("fmod", 0) else modulo
-    made = node.expand(name, *(node.scalars(v) for v in node.aligned(x, y)))
-    return node("cast", made, dtype="integer") if is_whole else made
+    rest = node.expand(name, *(node.scalars(v) for v in node.aligned(x, y)))
+    return node("cast", rest, dtype="integer") if is_whole else rest
 
 
 @onnx_op("Clip")
 def _clip(node: Node, x: Any, *_: Any) -> Any:
     """Bounds are attributes before version 11."""
-    low, high = (
-        node.operand(place) if name not in node.attributes else node.get(name, 0.0)
-        for name, place in (("min", 1), ("max", 2))
-    )
-    if low is None and high is None:
-        return x
+    low, high = node.get("min", node.operand(1)), node.get("max", node.operand(2))
     if low is None:
-        return node("min", x, high)
+        return x if high is None else node("min", x, high)
     if high is None:
         return node("max", x, low)
     # In ONNX the upper bound wins where it is the lower one, in NNEF the other one.
@@ -131,11 +119,9 @@ def _clip(node: Node, x: Any, *_: Any) -> Any:
 @onnx_op("Where")
 def _where(node: Node, condition: Any, x: Any, y: Any) -> Any:
     """A choice; or one of both where the condition is the same everywhere."""
-    shape = broadcast_shapes(*map(shape_of, (condition, x, y)))
-    if is_known(condition) and np.size(condition):
-        value = np.asarray(condition)
-        taken = x if value.all() else y
-        if value.any() == value.all() and shape_of(taken) == shape:
+    if is_known(condition) and is_uniform(np.asarray(condition)):
+        taken = x if np.all(condition) else y
+        if shape_of(taken) == broadcast_shapes(*map(shape_of, (condition, x, y))):
             return taken
     return node("select", *node.aligned(condition, x, y))
 
@@ -146,10 +132,10 @@ def _is_nan(node: Node, x: Any) -> Any:
     that are masked completely: it is not a number there, but here minus infinity is the
     smallest number.
     """
-    made = node.reading.emitter.made_by(x, "softmax")
-    if made is None:
+    softmax = node.reading.emitter.made_by(x, "softmax")
+    if softmax is None:
         return node("ne", x, x)
-    (given,), axes = made.inputs, list(made.attributes["axes"])
+    (given,), axes = softmax.inputs, list(softmax.attributes["axes"])
     if _has_open_rows(node, given, axes):
         return np.zeros(shape_of(x), np.bool_)
     return node.expand("is_masked", given, x, axes=axes)
@@ -159,13 +145,12 @@ def _has_open_rows(node: Node, x: Tensor, axes: list[int]) -> bool:
     """Whether no row is masked completely by a constant that is added."""
     made_by = node.reading.emitter.made_by
     added = made_by(x, "add")
-    found = [made_by(operand, "constant") for operand in added.inputs] if added else []
-    constants = [made for made in found if made is not None]
+    operands = added.inputs if added else ()
+    constants = [op for y in operands if (op := made_by(y, "constant")) is not None]
     if len(constants) != 1:
         return False
-    (made,) = constants
-    shape = made.outputs[0].shape
-    values = np.resize(np.array(made.attributes["value"]), shape)
+    shape = constants[0].outputs[0].shape
+    values = np.resize(np.array(constants[0].attributes["value"]), shape)
     missing = (1,) * (len(x.shape) - len(shape))
     wide = np.broadcast_to(values.reshape(shape + missing), x.shape)
     return bool((wide.max(axis=tuple(axes)) > -1e38).all())

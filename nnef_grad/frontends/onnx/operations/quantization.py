@@ -18,8 +18,10 @@ def _quantize(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
     that of x / scale, and zero beyond the first and the last code.
     """
     offset = _codes(node, zero)
-    first, last = map(float, _limits(node, offset))
-    x = node.scalars(x)
+    is_given = zero is not None or not node.get("output_dtype", 0)
+    node.require(is_given, "codes of a data type need a zero point of it")
+    kind, x = np.iinfo(offset.dtype), node.scalars(x)
+    first, last = float(kind.min), float(kind.max)
     level = node("div", x, _along_axis(node, scale, x), hint="level")
     nearest = f"{node.hint}_nearest"
     rounded = node.reading.library("round_even", [level], {}, nearest, node.span)
@@ -57,27 +59,16 @@ def _codes(node: Node, zero: Any) -> Array:
     if zero is None:
         return np.zeros((), np.uint8)
     array = np.asarray(node.known(zero, "its zero point"))
-    node.require(
-        array.dtype.kind in "iu", f"codes of type {array.dtype} are not supported"
-    )
+    message = f"codes of type {array.dtype} are not supported"
+    node.require(array.dtype.kind in "iu", message)
     return array
-
-
-def _limits(node: Node, offset: Array) -> tuple[int, int]:
-    """The first and the last code, by the data type of the zero point."""
-    is_given = node.operand(2) is not None or not node.get("output_dtype", 0)
-    node.require(is_given, "codes of a data type need a zero point of it")
-    kind = np.iinfo(offset.dtype)
-    return int(kind.min), int(kind.max)
 
 
 def _along_axis(node: Node, values: Any, x: Any) -> Any:
     """A number for each element along the axis, aligned with a tensor."""
     if not shape_of(values):
         return values
-    (count, *_), rank = shape_of(values), len(shape_of(x))
-    if np.prod(shape_of(values)) == 1:
-        return node.reshaped(values, [1] * rank)
-    shape = [1] * rank
-    shape[node.along(1, x)] = count
+    shape = [1] * len(shape_of(x))
+    if np.prod(shape_of(values)) != 1:
+        shape[node.along(1, x)] = shape_of(values)[0]
     return node.reshaped(values, shape)

@@ -1,4 +1,4 @@
-"""Recurrent layers, in one direction or in both."""
+"""Products of matrices, and recurrent layers, in one direction or in both."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nnef_grad.frontends.expansions.products import linear
-from nnef_grad.frontends.expansions.recurrence import (
+from nnef_grad.frontends.expansions.loops import (
     Cell,
     Weights,
     along,
     part,
     with_one_bias,
 )
+from nnef_grad.frontends.expansions.products import contract, linear, matmul
 from nnef_grad.frontends.onnx.operations.elementwise import applied, settings_of
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.values import is_known, shape_of
@@ -24,12 +24,8 @@ Function = Callable[[Any], Any]
 
 
 class _Kind(NamedTuple):
-    """A recurrent operation.
-
-    Attributes:
-        states: how many states it has.
-        activations: those that it has if nothing is said.
-        cell: makes a step of it, by its activations.
+    """A recurrent operation: how many states it has, its activations if nothing is said, and
+    what makes a step of it.
     """
 
     states: int
@@ -127,16 +123,16 @@ def _recurrent(node: Node, x: Any, w: Any, r: Any, *_: Any) -> list[Any]:
     layout = node.get("layout", 0)
     _refuse_unusual(node, shape_of(x)[layout])
     functions = _functions(node, kind, len(directions))
-    rows, ends = [], []
+    sides = []
     for place, is_back in enumerate(directions):
         weights = _weights(node, place)
         states = [_state(node, x, number, place) for number in range(kind.states)]
         cell = kind.cell(node, [next(functions) for _ in kind.activations])
-        found, last = along(node, cell, x, layout, states, weights, is_back=is_back)
-        rows.append(node("unsqueeze", found, axes=[1 + layout]))
-        ends.append([node("unsqueeze", end, axes=[layout]) for end in last])
-    pairs = zip(*ends, strict=True)
-    return [node.joined(rows, 1 + layout), *(node.joined(p, layout) for p in pairs)]
+        rows, last = along(node, cell, x, layout, states, weights, is_back=is_back)
+        rows = node("unsqueeze", rows, axes=[1 + layout])
+        sides.append([rows, *(node("unsqueeze", end, axes=[layout]) for end in last)])
+    rows, *ends = zip(*sides, strict=True)
+    return [node.joined(rows, 1 + layout), *(node.joined(end, layout) for end in ends)]
 
 
 def _refuse_unusual(node: Node, steps: Any) -> None:
@@ -149,11 +145,11 @@ def _refuse_unusual(node: Node, steps: Any) -> None:
 
 def _functions(node: Node, kind: _Kind, directions: int) -> Iterator[Function]:
     """The activations, those of each direction after the other."""
-    given = node.get("activations", kind.activations * directions)
+    words = node.get("activations", kind.activations * directions)
     numbers: dict[str, Iterator[float]] = {
         name: iter(node.get(f"activation_{name}", [])) for name in ("alpha", "beta")
     }
-    for word in given:
+    for word in words:
         word = word if isinstance(word, str) else word.decode()
         node.require(word in _ACTIVATIONS, f"the activation {word} is not supported")
         settings = settings_of(word, lambda name, value: next(numbers[name], value))
@@ -161,10 +157,8 @@ def _functions(node: Node, kind: _Kind, directions: int) -> Iterator[Function]:
 
 
 def _weights(node: Node, place: int) -> Weights:
-    w, r, b, p = (
-        None if x is None else part(node, x, 0, place)
-        for x in map(node.operand, (1, 2, 3, 7))
-    )
+    operands = map(node.operand, (1, 2, 3, 7))
+    w, r, b, p = (None if x is None else part(node, x, 0, place) for x in operands)
     if b is None:
         return Weights(w, r, peepholes=p)
     of_input, of_state = node("split", b, axis=0, ratios=[1, 1])
@@ -179,3 +173,34 @@ def _state(node: Node, x: Any, number: int, place: int) -> Any:
         return part(node, given, layout, place)
     shape = [shape_of(x)[1 - layout], shape_of(node.operands[2])[2]]
     return node("constant", hint="zeros", dtype="scalar", shape=shape, value=[0.0])
+
+
+# ---- Products ----
+
+
+onnx_op("MatMul")(matmul)
+
+
+@onnx_op("Gemm")
+def _gemm(node: Node, a: Any, b: Any, c: Any = None) -> Any:
+    """alpha * a * b + beta * c, in the shortest form in NNEF."""
+    alpha, beta = node.get("alpha", 1.0), node.get("beta", 1.0)
+    flips: dict[str, Any] = {
+        f"transpose{side}": bool(node.get(f"trans{side}", 0)) for side in "AB"
+    }
+    is_layer = list(flips.values()) == [False, True] and alpha == beta == 1.0
+    if is_layer and c is not None:
+        bias = node.of_rank(c, 2) if shape_of(c) else c
+        if shape_of(bias)[:1] in ((), (1,)):
+            return node("linear", a, b, bias)
+    product = node("matmul", a, b, hint=None if c is None else "product", **flips)
+    scaled = product if alpha == 1.0 else node("mul", product, float(alpha))
+    if c is None or beta == 0.0:
+        return scaled
+    added = c if beta == 1.0 else node("mul", c, float(beta), hint="added")
+    return node("add", *node.aligned(scaled, added))
+
+
+@onnx_op("Einsum")
+def _einsum(node: Node, *operands: Any) -> Any:
+    return contract(node, operands, node.get("equation", ""))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import prod
 from typing import Any
 
-from nnef_grad.frontends.expansions.reductions import local_response, product
+from nnef_grad.frontends.expansions.reductions import product
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.language.library import standard
@@ -24,22 +24,22 @@ def _reduction(node: Node, x: Any, *_: Any) -> Any:
     """A reduction: over all axes if none are given, unless that is a no-op."""
     rank = len(shape_of(x))
     does_nothing = node.get("noop_with_empty_axes", 0)
-    given = node.items("axes", 1, []) or ([] if does_nothing else range(rank))
-    axes = sorted(node.axis(axis, rank) for axis in given)
+    wanted = node.items("axes", 1, []) or ([] if does_nothing else range(rank))
+    axes = sorted(node.axis(axis, rank) for axis in wanted)
     if not axes:
         return x
     name = _REDUCTIONS.get(node.kind, "")
     if not name:
-        made = product(node, x, axes)
+        reduced = product(node, x, axes)
     elif name in standard():
-        made = node(name, x, axes=axes)
+        reduced = node(name, x, axes=axes)
     else:
-        made = node.expand(name, node.scalars(x), axes=axes)
-    return _kept(node, made, axes)
+        reduced = node.expand(name, node.scalars(x), axes=axes)
+    return _kept(node, reduced, axes)
 
 
-def _kept(node: Node, made: Any, axes: list[int]) -> Any:
-    return made if node.get("keepdims", 1) else node("squeeze", made, axes=axes)
+def _kept(node: Node, reduced: Any, axes: list[int]) -> Any:
+    return reduced if node.get("keepdims", 1) else node("squeeze", reduced, axes=axes)
 
 
 _INDICES = {"ArgMax": "argmax_reduce", "ArgMin": "argmin_reduce"}
@@ -52,13 +52,10 @@ def _index(node: Node, x: Any) -> Any:
     return _kept(node, node(_INDICES[node.kind], x, axes=axes), axes)
 
 
-@onnx_op("Softmax", "LogSoftmax", "Hardmax")
+@onnx_op("Softmax", "LogSoftmax")
 def _softmax(node: Node, x: Any) -> Any:
     """Before version 13, the axis is the first of those that are summed over."""
-    is_one = node.version >= 13
-    axes = _from(node, x, -1 if is_one else 1)
-    axes = axes[:1] if is_one else axes
-    node.require(node.kind != "Hardmax", "it is not supported")
+    axes = [node.along(-1, x)] if node.version >= 13 else _from(node, x, 1)
     if node.kind == "LogSoftmax":
         return node.expand("log_softmax", x, axes=axes)
     return node("softmax", x, axes=axes)
@@ -119,9 +116,8 @@ def _normalized(
 @onnx_op("RMSNormalization")
 def _rms_normalization(node: Node, x: Any, scale: Any) -> Any:
     wide = node.of_rank(scale, len(shape_of(x)))
-    axes = _from(node, x)
-    epsilon = node.get("epsilon", 1e-5)
-    return node.expand("rms_normalization", x, wide, axes=axes, epsilon=epsilon)
+    settings: Any = {"axes": _from(node, x), "epsilon": node.get("epsilon", 1e-5)}
+    return node.expand("rms_normalization", x, wide, **settings)
 
 
 @onnx_op("GroupNormalization")
@@ -131,14 +127,8 @@ def _group_normalization(node: Node, x: Any, scale: Any, offset: Any) -> Any:
     shape, groups = shape_of(x), node.get("num_groups", 1)
     parts = node.reshaped(x, [shape[0], groups, prod(shape[1:]) // groups], "groups")
     normal = _normalized(node, parts, 1.0, 0.0, [2])
-    made = node("mul", node.reshaped(normal, shape), node.row(scale), hint="scaled")
-    return node("add", made, node.row(offset))
-
-
-@onnx_op("LRN")
-def _local_response(node: Node, x: Any) -> Any:
-    defaults: dict[str, Any] = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0, "size": 1}
-    return local_response(node, x, *(node.get(n, d) for n, d in defaults.items()))
+    scaled = node("mul", node.reshaped(normal, shape), node.row(scale), hint="scaled")
+    return node("add", scaled, node.row(offset))
 
 
 @onnx_op("LpNormalization")
@@ -167,19 +157,16 @@ def _negative_log_likelihood(
     node: Node, x: Any, target: Any, weight: Any = None
 ) -> Any:
     """The elements of the target classes, negated, and weighted by class."""
-    reduction, rank = node.get("reduction", "mean"), len(shape_of(x))
-    wide = 1.0 if weight is None else node.row(weight)
-    axes = [] if reduction == "none" else list(range(rank - 1))
-    settings = {"axes": axes} if axes else {}
-    made = node.expand(
-        _LOSSES[reduction],
-        *(x, node.scalars(node("unsqueeze", target, axes=[1])), wide),
-        node.positions(shape_of(x)[1], 1, rank),
-        # No class has the number -1.
-        ignored=float(node.get("ignore_index", -1)),
-        **settings,
-    )
-    return node("squeeze", made, axes=axes) if axes else made
+    name, rank = _LOSSES[node.get("reduction", "mean")], len(shape_of(x))
+    number = node.scalars(node("unsqueeze", target, axes=[1]))
+    wide = node.row(weight, 1.0)
+    # No class has the number -1.
+    settings: Any = {"ignored": float(node.get("ignore_index", -1))}
+    if name != "nll":
+        settings["axes"] = list(range(rank - 1))
+    positions = node.positions(shape_of(x)[1], 1, rank)
+    loss = node.expand(name, x, number, wide, positions, **settings)
+    return node("squeeze", loss, axes=settings["axes"]) if name != "nll" else loss
 
 
 @onnx_op("SoftmaxCrossEntropyLoss")

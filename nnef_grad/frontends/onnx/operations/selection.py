@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from nnef_grad.frontends.expansions import selection as expansion
-from nnef_grad.frontends.expansions.reductions import running_sums
+from nnef_grad.frontends.expansions.reductions import local_response, running_sums
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.values import Array, dtype_of, is_known, shape_of
 
+# What other formats have too, with the attributes that it takes, and their defaults.
+_SHARED: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "Gather": (expansion.gather, {"axis": 0}),
+    "GatherElements": (expansion.gather_elements, {"axis": 0}),
+    "GatherND": (expansion.gather_blocks, {"batch_dims": 0}),
+    "LRN": (local_response, {"alpha": 1e-4, "beta": 0.75, "bias": 1.0, "size": 1}),
+    "Scatter": (expansion.scatter_elements, {"axis": 0, "reduction": "none"}),
+    "ScatterElements": (expansion.scatter_elements, {"axis": 0, "reduction": "none"}),
+}
 
-@onnx_op("GatherElements")
-def _gather_elements(node: Node, x: Any, indices: Any) -> Any:
-    return expansion.gather_elements(node, x, indices, node.get("axis", 0))
 
-
-@onnx_op("Scatter", "ScatterElements")
-def _scatter_elements(node: Node, x: Any, indices: Any, updates: Any) -> Any:
-    settings = node.get("axis", 0), node.get("reduction", "none")
-    return expansion.scatter_elements(node, x, indices, updates, *settings)
-
-
-@onnx_op("GatherND")
-def _gather_blocks(node: Node, x: Any, indices: Any) -> Any:
-    return expansion.gather_blocks(node, x, indices, node.get("batch_dims", 0))
+@onnx_op(*_SHARED)
+def _shared(node: Node, *operands: Any) -> Any:
+    expand, defaults = _SHARED[node.kind]
+    return expand(node, *operands, *(node.get(*item) for item in defaults.items()))
 
 
 @onnx_op("ScatterND")
@@ -44,10 +44,10 @@ def _scatter_blocks(node: Node, x: Any, indices: Any, updates: Any) -> Any:
         return _put_grid(node, x, own, updates, reduction)
     if reduction == "none":
         # Of several updates of one block the last one counts.
-        taken = table @ [prod(places[axis + 1 :]) for axis in range(len(places))]
-        last = _last_of_equals(taken)
-        blocks = node.reshaped(updates, [len(taken), *shape[len(places) :]], "updates")
-        if len(last) < len(taken):
+        _, from_end = np.unique(table[::-1], axis=0, return_index=True)
+        last = np.sort(len(table) - 1 - from_end)
+        blocks = node.reshaped(updates, [len(table), *shape[len(places) :]], "updates")
+        if len(last) < len(table):
             blocks = node("gather", blocks, last, hint="last", axis=0)
         table, updates = table[last], blocks
     return expansion.scatter_blocks(node, x, table, updates, reduction)
@@ -56,11 +56,9 @@ def _scatter_blocks(node: Node, x: Any, indices: Any, updates: Any) -> Any:
 def _put_grid(
     node: Node, x: Any, own: list[Array], updates: Any, reduction: str
 ) -> Any:
-    """Puts updates into the positions that are given for each axis, as an assignment to
-    a slice does.
-    """
+    """Puts updates into positions along each axis, as an assignment to a slice does."""
     shape, rank = shape_of(x), len(shape_of(x))
-    made = node.reshaped(updates, [*map(len, own), *shape[len(own) :]], "updates")
+    spread = node.reshaped(updates, [*map(len, own), *shape[len(own) :]], "updates")
     hits = []
     for axis, (taken, extent) in enumerate(zip(own, shape, strict=False)):
         if len(taken) == extent:
@@ -69,22 +67,16 @@ def _put_grid(
         if len(taken) == extent - before - after:
             sides = [(0, 0)] * rank
             sides[axis] = (before, after)
-            made = node("pad", made, hint="padded", padding=sides, value=0.0)
+            spread = node("pad", spread, hint="padded", padding=sides, value=0.0)
         else:
             index = np.searchsorted(taken[:-1], np.arange(extent))
-            made = node("gather", made, index, hint="spread", axis=axis)
+            spread = node("gather", spread, index, hint="spread", axis=axis)
         hit = np.isin(np.arange(extent), taken)
         hits.append(hit.reshape([-1 if a == axis else 1 for a in range(rank)]))
     rest = x if reduction == "none" else 0.0
     for hit in hits:
-        made = node("select", hit, made, rest, hint="put")
-    return made if reduction == "none" else node("add", x, made)
-
-
-def _last_of_equals(items: Array) -> Array:
-    """The places of items that do not occur again."""
-    _, places = np.unique(items[::-1], return_index=True)
-    return np.sort(len(items) - 1 - places)
+        spread = node("select", hit, spread, rest, hint="put")
+    return spread if reduction == "none" else node("add", x, spread)
 
 
 @onnx_op("TopK")

@@ -30,19 +30,17 @@ def _shape(node: Node, x: Any) -> Any:
     return as_extents(shape_of(x)[node.get("start", 0) : node.get("end", None)])
 
 
-@onnx_op("Size")
-def _size(node: Node, x: Any) -> Any:
-    return prod(shape_of(x))
+onnx_op("Size")(lambda node, x: prod(shape_of(x)))
 
 
 @onnx_op("ConstantOfShape")
 def _constant(node: Node, _: Any) -> Any:
     """One number, in a shape with symbols."""
-    given = node.attributes.get("value")
-    value = np.zeros(1, np.float32) if given is None else to_array(given)
-    dtype, shape = dtype_of(value), node.items("input", 0)
-    items = converted(value, dtype).reshape(-1).tolist()
-    return node("constant", dtype=dtype, shape=shape, value=items)
+    attribute = node.attributes.get("value")
+    value = np.zeros(1, np.float32) if attribute is None else to_array(attribute)
+    items = converted(value, dtype_of(value)).reshape(-1).tolist()
+    shape = node.items("input", 0)
+    return node("constant", dtype=dtype_of(value), shape=shape, value=items)
 
 
 @onnx_op("Range")
@@ -51,45 +49,49 @@ def _numbers(node: Node, start: Any, limit: Any, delta: Any) -> Any:
     names = ("start", "limit", "delta")
     first, last, step = (node.items(n, place)[0] for place, n in enumerate(names))
     node.require(dtype_of(delta) == "integer", "its operands must be integers")
-    count = -((first - last) // step)
-    found = node.positions(count, 0, 1)
+    numbers = node.positions(-((first - last) // step), 0, 1)
     if step != 1:
-        found = node("mul", found, float(step), hint="steps")
+        numbers = node("mul", numbers, float(step), hint="steps")
     if first != 0:
-        found = node("add", found, node.scalars(start), hint="numbers")
-    return node("cast", found, dtype="integer")
+        numbers = node("add", numbers, node.scalars(start), hint="numbers")
+    return node("cast", numbers, dtype="integer")
 
 
-@onnx_op("EyeLike")
-def _of_values(node: Node, *_: Any) -> Any:
-    node.refuse("its operands must be known before the model is run")
+_INSTEAD = "multiply by a mask, or choose with torch.where or torch.topk"
+_OPEN = f"the shape of its result depends on values: {_INSTEAD}"
+_BITS = "NNEF has no operations on bits"
+# Operations that are computed of known values only.
+_REFUSED = {
+    **dict.fromkeys(("BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr"), _BITS),
+    "BitwiseXor": _BITS,
+    **dict.fromkeys(("Compress", "NonMaxSuppression", "NonZero", "Unique"), _OPEN),
+    "EyeLike": "its operands must be known before the model is run",
+    "Hardmax": "it is not supported",
+}
 
 
-@onnx_op("Compress", "NonMaxSuppression", "NonZero", "Unique")
-def _of_open_shape(node: Node, *_: Any) -> Any:
-    instead = "multiply by a mask, or choose with torch.where or torch.topk"
-    node.refuse(f"the shape of its result depends on values: {instead}")
+@onnx_op(*_REFUSED)
+def _refuse(node: Node, *_: Any) -> Any:
+    node.refuse(_REFUSED[node.kind])
 
 
 @onnx_op("Reshape")
 def _reshape(node: Node, x: Any, *_: Any) -> Any:
     """A reshape; an extent of 0 is that of the operand."""
-    given = node.items("shape", 1)
+    given, old = node.items("shape", 1), shape_of(x)
     has_zeros = node.get("allowzero", 0) and 0 in given
     node.require(not has_zeros, "no extent must be 0")
-    old = shape_of(x)
-    made = [old[axis] if extent == 0 else extent for axis, extent in enumerate(given)]
-    if -1 in made:
-        rest = -prod(made)
-        made[made.index(-1)] = prod(old) // rest if rest else 0
-    return node.reshaped(x, made)
+    shape = [old[axis] if extent == 0 else extent for axis, extent in enumerate(given)]
+    if -1 in shape:
+        rest = -prod(shape)
+        shape[shape.index(-1)] = prod(old) // rest if rest else 0
+    return node.reshaped(x, shape)
 
 
 @onnx_op("Flatten")
 def _flatten(node: Node, x: Any) -> Any:
     """A matrix: the axes before an axis become rows, the others columns."""
     old, axis = shape_of(x), node.get("axis", 1)
-    axis = axis + len(old) if axis < 0 else axis
     return node.reshaped(x, [prod(old[:axis]), prod(old[axis:])])
 
 
@@ -105,9 +107,9 @@ def _squeeze(node: Node, x: Any, *_: Any) -> Any:
 @onnx_op("Unsqueeze")
 def _unsqueeze(node: Node, x: Any, *_: Any) -> Any:
     """Inserts axes, which count in the result."""
-    given = node.items("axes", 1)
-    rank = len(shape_of(x)) + len(given)
-    return node("unsqueeze", x, axes=sorted(node.axis(a, rank) for a in given))
+    axes = node.items("axes", 1)
+    rank = len(shape_of(x)) + len(axes)
+    return node("unsqueeze", x, axes=sorted(node.axis(a, rank) for a in axes))
 
 
 @onnx_op("Transpose")
@@ -137,18 +139,13 @@ def _split(node: Node, x: Any, *_: Any) -> Any:
 @onnx_op("Expand")
 def _expand(node: Node, x: Any, _: Any) -> Any:
     """Broadcasting, which may add leading axes."""
-    made = broadcast_shapes(shape_of(x), tuple(node.items("shape", 1)))
-    return node.broadcast(x, made)
+    shape = broadcast_shapes(shape_of(x), tuple(node.items("shape", 1)))
+    return node.broadcast(x, shape)
 
 
 @onnx_op("Tile")
 def _tile(node: Node, x: Any, _: Any) -> Any:
     return node("tile", x, repeats=node.items("repeats", 1))
-
-
-@onnx_op("Gather")
-def _gather(node: Node, x: Any, indices: Any) -> Any:
-    return selection.gather(node, x, indices, node.get("axis", 0))
 
 
 @onnx_op("Slice")
@@ -158,15 +155,16 @@ def _slices(node: Node, x: Any, *_: Any) -> Any:
     rank = len(shape_of(x))
     along = [node.axis(a, rank) for a in node.items("axes", 3, range(len(first)))]
     stride = node.items("steps", 4, [1] * len(first))
-    columns = zip(along, first, last, stride, strict=True)
-    bounds = [_bounds(node, shape_of(x)[axis], *each) for axis, *each in columns]
+    given = zip(along, first, last, stride, strict=True)
+    bounds = [_bounds(node, shape_of(x)[axis], *each) for axis, *each in given]
     begin, end = ([pair[side] for pair in bounds] for side in (0, 1))
     if has_symbols((*begin, *end)):
         return _open_slice(node, x, along, begin, end, stride)
-    counted = [len(range(*each)) for each in zip(begin, end, stride, strict=True)]
-    if 0 in counted:
-        made = dict(zip(along, counted, strict=True))
-        return np.zeros([made.get(a, n) for a, n in enumerate(shape_of(x))], np.float32)
+    columns = zip(along, begin, end, stride, strict=True)
+    counts = {axis: len(range(*each)) for axis, *each in columns}
+    if 0 in counts.values():
+        shape = [counts.get(a, n) for a, n in enumerate(shape_of(x))]
+        return np.zeros(shape, np.float32)
     return node("slice", x, axes=along, begin=begin, end=end, stride=stride)
 
 
@@ -218,8 +216,8 @@ def _pad(node: Node, x: Any, *_: Any) -> Any:
     node.require(mode != "wrap", "mode must not be wrap")
     rank = len(shape_of(x))
     axes = [node.axis(a, rank) for a in node.items("axes", 3, range(rank))]
-    given = dict(zip(axes, sides(node.items("pads", 1)), strict=True))
-    padding = [given.get(axis, (0, 0)) for axis in range(rank)]
+    pads = dict(zip(axes, sides(node.items("pads", 1)), strict=True))
+    padding = [pads.get(axis, (0, 0)) for axis in range(rank)]
     border = "replicate" if mode == "edge" else mode
     bounded = min(max(float(value), -LARGEST), LARGEST)
     return node("pad", x, padding=padding, value=bounded, border=border)
@@ -238,8 +236,8 @@ def _space_to_depth(node: Node, x: Any) -> Any:
     batch, channels, height, width = shape_of(x)
     parts = [batch, channels, height // block, block, width // block, block]
     moved = node.transposed(node.reshaped(x, parts, "blocks"), [0, 3, 5, 1, 2, 4])
-    made = [batch, channels * block * block, height // block, width // block]
-    return node.reshaped(moved, made)
+    shape = [batch, channels * block * block, height // block, width // block]
+    return node.reshaped(moved, shape)
 
 
 @onnx_op("DepthToSpace")
@@ -252,8 +250,8 @@ def _depth_to_space(node: Node, x: Any) -> Any:
     inner = [depth, block, block] if is_column else [block, block, depth]
     order = [0, 1, 4, 2, 5, 3] if is_column else [0, 3, 4, 1, 5, 2]
     parts = node.reshaped(x, [batch, *inner, height, width], "pixels")
-    made = [batch, depth, height * block, width * block]
-    return node.reshaped(node.transposed(parts, order), made)
+    shape = [batch, depth, height * block, width * block]
+    return node.reshaped(node.transposed(parts, order), shape)
 
 
 @onnx_op("Trilu")
@@ -268,10 +266,9 @@ def _reverse(node: Node, x: Any, lengths: Any) -> Any:
     batch, time = node.get("batch_axis", 1), node.get("time_axis", 0)
     node.require({batch, time} == {0, 1}, "the axes must be the first two")
     node.require(is_known(lengths), "the lengths must be known")
-    extent = shape_of(x)[time]
     parts = []
     for place, n in enumerate(np.ravel(lengths).tolist()):
-        row = np.array([*reversed(range(n)), *range(n, extent)])
+        row = np.array([*reversed(range(n)), *range(n, shape_of(x)[time])])
         part = node.piece(x, batch, place, place + 1)
         parts.append(node("gather", part, row, axis=time))
     return node("concat", parts, axis=batch)

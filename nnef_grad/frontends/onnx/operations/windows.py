@@ -1,24 +1,27 @@
-"""Convolutions and pooling."""
+"""Convolutions, pooling, resizing, and samples at the points of a grid."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from nnef_grad.frontends.expansions import windows
+import numpy as np
+
+from nnef_grad.frontends.expansions import resizing, windows
 from nnef_grad.frontends.expansions.windows import Axis
 from nnef_grad.frontends.onnx.operations.shapes import sides
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.values import shape_of
+from nnef_grad.graph.ir import Shape
+from nnef_grad.ops.resizing import Axis as ResizedAxis
+from nnef_grad.ops.resizing import Resizing
 
 
 def _axes(node: Node, x: Any, size: Sequence[int]) -> list[Axis]:
-    """Windows along spatial axes, with the padding of the file, or an automatic one."""
-    ones = [1] * len(size)
+    """Windows along spatial axes, with the padding of the file."""
+    ones, zeros = [1] * len(size), [0, 0] * len(size)
     settings = [node.get(name, ones) for name in ("strides", "dilations")]
-    pads = sides(node.get("pads", [0, 0] * len(ones)))
-    if _auto_pad(node) == "VALID":
-        pads = [(0, 0)] * len(ones)
+    pads = sides(zeros if _auto_pad(node) == "VALID" else node.get("pads", zeros))
     columns = (shape_of(x)[2:], size, *settings, *zip(*pads, strict=True))
     return list(map(Axis._make, zip(*columns, strict=True)))
 
@@ -27,13 +30,11 @@ def _auto_pad(node: Node) -> str:
     return node.get("auto_pad", "NOTSET")
 
 
-def _with_halves(axis: Axis, total: int, is_lower: bool) -> Axis:
-    """The axis with a half of the padding at each side; an odd element goes to the end, or
-    to the beginning.
-    """
-    less, more = total // 2, total - total // 2
-    before, after = (more, less) if is_lower else (less, more)
-    return axis._replace(before=before, after=after)
+def _with_halves(axes: list[Axis], totals: list[int], is_lower: bool) -> list[Axis]:
+    """The axes with a half of the padding at each side, or an element more at one."""
+    halves = [(n // 2, n - n // 2)[:: -1 if is_lower else 1] for n in totals]
+    pairs = zip(axes, halves, strict=True)
+    return [axis._replace(before=n, after=m) for axis, (n, m) in pairs]
 
 
 def _same(node: Node, axes: list[Axis]) -> list[Axis]:
@@ -42,14 +43,13 @@ def _same(node: Node, axes: list[Axis]) -> list[Axis]:
     if not auto_pad.startswith("SAME"):
         return axes
     totals = [max(0, a.reach(-(-a.given // a.stride)) - a.given) for a in axes]
-    is_lower = auto_pad == "SAME_LOWER"
-    return [_with_halves(a, n, is_lower) for a, n in zip(axes, totals, strict=True)]
+    return _with_halves(axes, totals, auto_pad == "SAME_LOWER")
 
 
 @onnx_op("Conv")
 def _conv(node: Node, x: Any, w: Any, b: Any = None) -> Any:
     axes = _same(node, _axes(node, x, shape_of(w)[2:]))
-    return windows.conv(node, x, w, _bias(node, b), axes, node.get("group", 1))
+    return windows.conv(node, x, w, node.row(b), axes, node.get("group", 1))
 
 
 @onnx_op("ConvTranspose")
@@ -63,14 +63,10 @@ def _conv_transpose(node: Node, x: Any, w: Any, b: Any = None) -> Any:
     if shape is None:
         axes = [axis.longer(n) for axis, n in zip(axes, more, strict=True)]
     else:
-        is_lower = _auto_pad(node) != "SAME_UPPER"
         pairs = zip(axes, shape[-len(axes) :], strict=True)
-        axes = [_with_halves(a, a.reach(a.given) - n, is_lower) for a, n in pairs]
-    return windows.deconv(node, x, w, _bias(node, b), axes, node.get("group", 1))
-
-
-def _bias(node: Node, b: Any) -> Any:
-    return 0.0 if b is None else node.row(b)
+        totals = [axis.reach(axis.given) - n for axis, n in pairs]
+        axes = _with_halves(axes, totals, _auto_pad(node) != "SAME_UPPER")
+    return windows.deconv(node, x, w, node.row(b), axes, node.get("group", 1))
 
 
 @onnx_op("AveragePool", "LpPool", "MaxPool")
@@ -103,3 +99,69 @@ def _sum_of_blocks(node: Node, x: Any, *_: Any) -> Any:
         stride=node.get("strides", ones),
         dilation=node.get("dilations", ones),
     )
+
+
+# ---- Resizing ----
+
+
+@onnx_op("Resize", "Upsample")
+def _resize(node: Node, x: Any, *_: Any) -> Any:
+    """Resizing. Before version 11 there are no coordinate modes: it is asymmetric."""
+    is_old = node.version < 11
+    places = node.get("coordinate_transformation_mode", "half_pixel")
+    places = "asymmetric" if is_old else places
+    policy = node.get("keep_aspect_ratio_policy", "stretch")
+    node.require(places != "tf_crop_and_resize", "the coordinates must not be cropped")
+    node.require(node.get("antialias", 0) == 0, "antialias must be 0")
+    node.require(policy == "stretch", "the aspect ratio must not be kept")
+    how = Resizing(
+        places,
+        node.get("mode", "nearest"),
+        "floor" if is_old else node.get("nearest_mode", "round_prefer_floor"),
+        node.get("cubic_coeff_a", -0.75),
+        bool(node.get("exclude_outside", 0)),
+    )
+    return resizing.resized(node, x, _resized_axes(node, shape_of(x)), how)
+
+
+def _resized_axes(node: Node, shape: Shape) -> list[ResizedAxis]:
+    """All axes, with the scales of the file, or the ratios if it gives extents."""
+    rank = len(shape)
+    along = [node.axis(a, rank) for a in node.get("axes", range(rank))]
+    scales = node.items("scales", 1 if node.version < 11 else 2, [])
+    sizes = [] if scales else node.items("sizes", 3)
+    still: list[Any] = [1.0] * rank if scales else list(shape)
+    for axis, given in zip(along, scales or sizes, strict=True):
+        still[axis] = given
+    return resizing.axes_of(node, shape, *((still, []) if scales else ([], still)))
+
+
+@onnx_op("GridSample")
+def _grid_sample(node: Node, x: Any, grid: Any) -> Any:
+    mode, border = node.get("mode", "linear"), node.get("padding_mode", "zeros")
+    mode = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
+    is_aligned = bool(node.get("align_corners", 0))
+    return resizing.grid_sample(node, x, grid, mode, border, is_aligned)
+
+
+@onnx_op("AffineGrid")
+def _affine_grid(node: Node, theta: Any, _: Any) -> Any:
+    batch, _channels, *extents = node.items("size", 1)
+    is_aligned = bool(node.get("align_corners", 0))
+    return resizing.affine_grid(node, theta, [batch, *extents], is_aligned)
+
+
+@onnx_op("CenterCropPad")
+def _center(node: Node, x: Any, _: Any) -> Any:
+    """The middle, or zeros around."""
+    shape, rank = shape_of(x), len(shape_of(x))
+    axes = [node.axis(a, rank) for a in node.get("axes", range(rank))]
+    padding = [(0, 0)] * rank
+    for axis, made in zip(axes, node.items("shape", 1), strict=True):
+        more = made - shape[axis]
+        if more < 0:
+            first = -more // 2
+            x = node.piece(x, axis, first, first + made, "middle")
+        else:
+            padding[axis] = (more // 2, more - more // 2)
+    return node("pad", x, padding=padding, value=0.0) if np.any(padding) else x

@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from nnef_grad.frontends.expansions import attention as expansion
-from nnef_grad.frontends.expansions.einsum import contract
-from nnef_grad.frontends.expansions.products import linear, matmul
-from nnef_grad.frontends.expansions.recurrence import (
+from nnef_grad.frontends.expansions import products as expansion
+from nnef_grad.frontends.expansions.loops import (
     Cell,
     Weights,
     along,
     part,
     with_one_bias,
 )
+from nnef_grad.frontends.expansions.products import contract, linear, matmul
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.model import Drawn
 from nnef_grad.frontends.torch.operations.shapes import rows, section

@@ -1,4 +1,4 @@
-"""Inputs, variables and conversions: what has a data type."""
+"""Inputs, variables and conversions: what has a data type; logic on truth values."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.frontends.conversion import MOST_ELEMENTS
-from nnef_grad.frontends.step import Step, expansion
-from nnef_grad.frontends.tract.evaluation import document
+from nnef_grad.frontends.step import Step
+from nnef_grad.frontends.tract.evaluation import document, expansion
 from nnef_grad.frontends.values import (
     as_extents,
     converted,
-    is_known,
-    is_open,
+    dtype_of,
     shape_of,
     simple,
 )
@@ -31,17 +30,17 @@ DTYPES = {
 
 def data_type(step: Step, name: str) -> str:
     """The data type of NNEF for one of tract."""
-    found = DTYPES.get(name.lower())
-    if found is None:
+    dtype = DTYPES.get(name.lower())
+    if dtype is None:
         known = ", ".join(DTYPES)
         step.refuse(f"there is no data type '{name}' in NNEF; there are {known}")
-    return found
+    return dtype
 
 
 @expansion("external", "tract_core_external")
-def external(step: Step, *given: Any) -> Any:
+def external(step: Step, *arguments: Any) -> Any:
     """An input with a data type of tract."""
-    *named, shape = given
+    *named, shape = arguments
     dtype = data_type(step, *named) if named else step.dtype or "scalar"
     whole = document(step).given.shapes(step.hint, tuple(shape))
     return step("external", dtype=dtype, shape=list(whole))
@@ -73,29 +72,40 @@ def variable(step: Step, shape: list[int], label: str) -> Any:
 def cast(step: Step, x: Any, to: str) -> Any:
     """Converts types; scalars are truncated to integers."""
     dtype = data_type(step, to)
-    if is_known(x) and is_open(x):
-        if dtype == "integer":
-            return x  # a shape, as a rule
-        return step.reading.materialize(x, dtype, step.hint, step.span)
-    x = _table(step, x) if dtype == "integer" else x
-    if is_known(x):
-        return simple(converted(x, dtype))
-    if (x.dtype, dtype) == ("scalar", "integer"):
-        return step.expand("truncate", x)
-    return step.reading.cast(x, dtype, step.hint, step.span)
-
-
-def _table(step: Step, x: Any) -> Any:
-    """A variable with infinities, which no operation could cast, as its known data. The
-    elements are those that a selection leaves out.
-    """
-    numbers = document(step).data_of(x)
-    if numbers is None or numbers.size > MOST_ELEMENTS or np.isfinite(numbers).all():
-        return x
-    return numbers
+    # Of a variable with infinities, which a selection leaves out, the data are known.
+    numbers = document(step).data_of(x) if dtype == "integer" else None
+    if numbers is not None and numbers.size <= MOST_ELEMENTS:
+        x = x if np.isfinite(numbers).all() else numbers
+    return step.reading.converted(x, dtype, step.hint, step.span)
 
 
 @expansion("tract_core_shape_of")
 def shape(step: Step, x: Any) -> Any:
     """The shape, as known integers."""
     return as_extents(shape_of(x))
+
+
+# ---- Bits, which are truth values here: NNEF does not have those of integers ----
+
+
+_LOGIC = {f"tract_core_bit{name}": name for name in ("and", "or", "not")}
+
+
+@expansion(*_LOGIC)
+def logic(step: Step, *operands: Any) -> Any:
+    """Logic on truth values; integers are refused."""
+    _require_logical(step, operands)
+    return step(_LOGIC[step.name], *operands)
+
+
+@expansion("tract_core_bitxor", "tract_core_xor")
+def either(step: Step, x: Any, y: Any) -> Any:
+    """Exclusive or of truth values; integers are refused."""
+    _require_logical(step, [x, y])
+    both = step("and", x, y, hint="both")
+    return step("and", step("or", x, y), step("not", both))
+
+
+def _require_logical(step: Step, operands: Any) -> None:
+    is_logical = all(dtype_of(x) == "logical" for x in operands)
+    step.require(is_logical, "bits of integers are not in NNEF: use comparisons")

@@ -6,9 +6,10 @@ from collections.abc import Collection, Sequence
 from math import prod, sqrt
 from typing import Any
 
-from nnef_grad.frontends.expansions import attention, resizing
-from nnef_grad.frontends.expansions.einsum import contract
-from nnef_grad.frontends.step import Step, expansion
+from nnef_grad.frontends.expansions import products, resizing
+from nnef_grad.frontends.expansions.products import contract
+from nnef_grad.frontends.step import Step
+from nnef_grad.frontends.tract.evaluation import expansion
 from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.language.library import standard
 from nnef_grad.ops.resizing import MODES, PLACES, ROUNDED, Resizing
@@ -84,8 +85,7 @@ def linear(step: Step, x: Any, weight: Any, bias: Any) -> Any:
     is_row = not bias_shape or bias_shape == (*(1,) * (len(shape) - 1), out)
     is_one = {*batch} <= {1} and is_row and len(shape) == len(batch) + 2
     if not is_one:
-        made = step("matmul", x, weight, transposeB=True)
-        return step("add", made, bias)
+        return step("add", step("matmul", x, weight, transposeB=True), bias)
     rows = step.reshaped(x, [prod(shape[:-1]), inner], "rows")
     matrix = step("squeeze", weight, hint="matrix", axes=list(range(len(batch))))
     row = step.reshaped(bias, [1, out], "bias") if bias_shape else bias
@@ -118,7 +118,10 @@ def resize(
     matrix for each axis.
     """
     how = Resizing(places, mode, rounding)
-    _check(step, how)
+    lists: list[Collection[str]] = [PLACES, MODES, ROUNDED]
+    for value, choices in zip(how[:3], lists, strict=True):
+        names = ", ".join(choices)
+        step.require(value in choices, f"there is no '{value}': it is one of {names}")
     axes = resizing.axes_of(step, shape_of(x), scales, sizes)
     if places == "align_corners":
         is_exact = all(axis.made == axis.given * axis.scale for axis in axes)
@@ -133,13 +136,6 @@ def onnx_resize(
     """The older name, without extents."""
     step.require(not roi, "the coordinates must not be cropped")
     return resize(step, x, scales, [], *settings)
-
-
-def _check(step: Step, how: Resizing) -> None:
-    lists: list[Collection[str]] = [PLACES, MODES, ROUNDED]
-    for value, known in zip(how[:3], lists, strict=True):
-        names = ", ".join(known)
-        step.require(value in known, f"there is no '{value}': it is one of {names}")
 
 
 # ---- Attention ----
@@ -161,11 +157,11 @@ def attend(
     shape = shape_of(q)
     step.require(not (is_causal and mask is not False), "a causal one has no mask")
     if len(shape) >= 4:
-        k, v = (attention.shared(step, x, shape[-3]) for x in (k, v))
+        k, v = (products.shared(step, x, shape[-3]) for x in (k, v))
     factor = scale if scale != 0.0 else 1.0 / sqrt(shape[-1])
     if is_causal:
-        mask = attention.causal(step, shape[-2], shape_of(k)[-2], len(shape))
-    return step("matmul", attention.weights(step, q, k, mask, factor), v)
+        mask = products.causal(step, shape[-2], shape_of(k)[-2], len(shape))
+    return step("matmul", products.weights(step, q, k, mask, factor), v)
 
 
 @expansion("tract_transformers_scaled_masked_softmax")
@@ -175,11 +171,11 @@ def masked_softmax(
     """softmax(x scale + mask), optionally with zeros where everything is masked."""
     rank = len(shape_of(x))
     scores = step("mul", x, scale, hint="scores")
-    made = step("softmax", attention.masked(step, scores, mask), axes=[rank - 1])
+    chances = step("softmax", products.masked(step, scores, mask), axes=[rank - 1])
     if not post_softmax_mask:
-        return made
+        return chances
     step.require(dtype_of(mask) == "logical", "the mask must be of truth values")
-    return step("select", step.of_rank(mask, rank), made, 0.0)
+    return step("select", step.of_rank(mask, rank), chances, 0.0)
 
 
 @expansion("tract_transformers_apply_rope")

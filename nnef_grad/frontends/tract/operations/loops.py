@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from nnef_grad.frontends.expansions.loops import loop
-from nnef_grad.frontends.step import Step, expansion
-from nnef_grad.frontends.tract.evaluation import document
+from nnef_grad.frontends.step import Step
+from nnef_grad.frontends.tract.evaluation import document, expansion
 from nnef_grad.frontends.values import is_known, shape_of
 from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Shape, Tensor
@@ -58,15 +58,14 @@ def scan(
         step.refuse(f"the document has no fragment '{body}'")
     count = _count(step, scanned)
     # tract takes no notice of others.
-    names = [p.name for p in fragment.parameters]
-    scanned = [line for line in scanned if line[0] in names]
-    full = [line for line in full if line[0] in names]
-    _check(step, fragment, _Scan(scanned, full, state, output))
-    state = sorted(state, key=lambda line: names.index(line[0]))
+    places = {p.name: place for place, p in enumerate(fragment.parameters)}
+    scanned = [line for line in scanned if line[0] in places]
+    full = [line for line in full if line[0] in places]
+    state = sorted(state, key=lambda line: places.get(line[0], 0))
     wanted = _Scan(scanned, full, state, output)
-    is_kept = may_exceed(count, document(step).given.unroll)
+    _check(step, fragment, wanted)
     with document(step).in_loop():
-        if is_kept:
+        if may_exceed(count, document(step).given.unroll):
             results = _Kept(step, fragment, wanted).results(count)
         else:
             results = _unrolled(step, fragment, wanted, count)
@@ -87,17 +86,15 @@ def _count(step: Step, scanned: list[tuple[str, Any, int, int]]) -> int:
 
 
 def _check(step: Step, fragment: Fragment, wanted: _Scan) -> None:
-    """Refuses names that the body does not have, and what tract computes otherwise than
-    it is written.
-    """
-    given = [line[0] for line in (*wanted.scanned, *wanted.full, *wanted.state)]
+    """Refuses unknown names, and what tract computes otherwise than it is written."""
+    names = [line[0] for line in (*wanted.scanned, *wanted.full, *wanted.state)]
     parameters = [p.name for p in fragment.parameters]
     body = f"the body '{fragment.name}'"
-    missing = " and ".join(f"'{name}'" for name in parameters if name not in given)
+    missing = " and ".join(f"'{name}'" for name in parameters if name not in names)
     step.require(not missing, f"{body} needs {missing}")
     step.require(bool(wanted.scanned), "it scans nothing")
-    for name in given:
-        step.require(given.count(name) == 1, f"{body} gets '{name}' twice")
+    for name in names:
+        step.require(names.count(name) == 1, f"{body} gets '{name}' twice")
         step.require(name in parameters, f"{body} has no parameter '{name}'")
     results = [result.name for result in fragment.results]
     for name in (*(line[2] for line in wanted.state), *(o[0] for o in wanted.output)):
@@ -119,36 +116,32 @@ def _unrolled(
     step: Step, fragment: Fragment, wanted: _Scan, count: int
 ) -> tuple[Any, ...]:
     states = {name: value for name, value, _ in wanted.state}
-    made: list[dict[str, Any]] = []
+    steps: list[dict[str, Any]] = []
     for index in range(count):
-        parts = {
-            name: _part(step, x, axis, chunk, index, count)
-            for name, x, axis, chunk in wanted.scanned
-        }
-        given = {**dict(wanted.full), **states, **parts}
-        own = {p.name: given[p.name] for p in fragment.parameters}
+        values = {**dict(wanted.full), **states}
+        for name, x, axis, chunk in wanted.scanned:
+            # From the end if it goes backward.
+            begin = (index if chunk > 0 else count - 1 - index) * abs(chunk)
+            is_whole = count == 1
+            part = (
+                x
+                if is_whole
+                else step.piece(x, axis, begin, begin + abs(chunk), "part")
+            )
+            values[name] = part
+        own = {p.name: values[p.name] for p in fragment.parameters}
         naming = step.reading.naming_of(fragment, f"{step.hint}_{index + 1}")
-        made.append(step.reading.results_of(fragment, own, naming, step.span))
-        states = {name: made[-1][result] for name, _, result in wanted.state}
-    return tuple(_collected(step, made, *line) for line in wanted.output)
-
-
-def _part(step: Step, x: Any, axis: int, chunk: int, index: int, count: int) -> Any:
-    """The part of a scanned value that a step sees, from its end if it goes backward."""
-    place = index if chunk > 0 else count - 1 - index
-    if count == 1:
-        return x
-    return step.piece(x, axis, place * abs(chunk), (place + 1) * abs(chunk), "part")
-
-
-def _collected(
-    step: Step, made: list[dict[str, Any]], name: str, kind: str, axis: int, chunk: int
-) -> Any:
-    values = [results[name] for results in made]
-    if kind == "last":
-        return values[-1]
-    ordered = values if chunk > 0 else values[::-1]
-    return step("concat", ordered, hint=name, axis=axis)
+        steps.append(step.reading.results_of(fragment, own, naming, step.span))
+        states = {name: steps[-1][result] for name, _, result in wanted.state}
+    outputs = []
+    for name, kind, axis, chunk in wanted.output:
+        rows = [results[name] for results in steps][:: 1 if chunk > 0 else -1]
+        is_last = kind == "last"
+        whole = (
+            steps[-1][name] if is_last else step("concat", rows, hint=name, axis=axis)
+        )
+        outputs.append(whole)
+    return tuple(outputs)
 
 
 # ---- A loop ----
@@ -198,9 +191,9 @@ class _Kept:
         ways = [_way(*place) for _, *place in self.scanned.values()]
         reserved = [result.name for result in self.fragment.results]
         body, name = self._body, self.fragment.name
-        made = loop(step, name, operands, ways, body, names, reserved)
-        last = dict(zip(self.next, made, strict=False))
-        whole = dict(zip(self.gathered, made[len(last) :], strict=True))
+        outputs = loop(step, name, operands, ways, body, names, reserved)
+        last = dict(zip(self.next, outputs, strict=False))
+        whole = dict(zip(self.gathered, outputs[len(last) :], strict=True))
         return tuple(
             last[name]
             if kind == "last" and name in last
@@ -217,16 +210,14 @@ class _Kept:
     def _body(
         self, inputs: Sequence[Tensor]
     ) -> tuple[list[Tensor], list[tuple[Tensor, Way]]]:
-        """The body, of which a state that is collected too is the same tensor, even if it
-        is a copy.
-        """
+        """The body; a state that is collected too is the same tensor, even if it is a copy."""
         names = [*self.full, *self.states, *self.scanned]
-        given: dict[str, Any] = {**self.known, **dict(zip(names, inputs, strict=True))}
+        values: dict[str, Any] = {**self.known, **dict(zip(names, inputs, strict=True))}
         for name, (x, axis, chunk) in self.scanned.items():
             if abs(chunk) != 1:
                 shape = with_extent(x.shape, axis, abs(chunk))
-                given[name] = self.step.reshaped(given[name], shape, name)
-        own = {p.name: given[p.name] for p in self.fragment.parameters}
+                values[name] = self.step.reshaped(values[name], shape, name)
+        own = {p.name: values[p.name] for p in self.fragment.parameters}
         reading = self.step.reading
         results = reading.results_of(self.fragment, own, str, self.step.span)
         new = {name: self._pinned(results[name], name) for name in self.next}

@@ -6,7 +6,8 @@ from functools import partial
 from typing import Any
 
 from nnef_grad.frontends.expansions import selection
-from nnef_grad.frontends.step import Step, expansion
+from nnef_grad.frontends.step import Step
+from nnef_grad.frontends.tract.evaluation import expansion
 from nnef_grad.frontends.values import as_array, is_known, shape_of
 from nnef_grad.graph.extents import OpenExtentError, has_symbols, may_exceed
 
@@ -14,13 +15,11 @@ from nnef_grad.graph.extents import OpenExtentError, has_symbols, may_exceed
 @expansion("tract_core_broadcast")
 def broadcast(step: Step, x: Any, shape: list[int]) -> Any:
     """Repeats axes of extent 1, after adding axes at the front."""
-    whole = step.of_rank(x, len(shape))
+    whole, own = step.of_rank(x, len(shape)), list(shape_of(x))
     pairs = list(zip(shape_of(whole), shape, strict=True))
-    fits = all(given in (1, made) or made == 1 for given, made in pairs)
-    given = list(shape_of(x))
-    step.require(fits, f"shape {given} cannot be broadcast to {list(shape)}")
-    repeats = [made if given == 1 else 1 for given, made in pairs]
-    return whole if {*repeats} <= {1} else step("tile", whole, repeats=repeats)
+    fits = all(m in (1, n) or n == 1 for m, n in pairs)
+    step.require(fits, f"shape {own} cannot be broadcast to {list(shape)}")
+    return step.broadcast(whole, tuple(n if m == 1 else m for m, n in pairs))
 
 
 @expansion("tract_core_downsample")
@@ -41,27 +40,22 @@ def slice_(
     stride: list[int],
 ) -> Any:
     """A part, whose end of 0 is what tract takes it for."""
-    shape, lengths = shape_of(x), {len(axes), len(begin), len(end)}
-    if 0 in end and len(lengths) == 1 and min(stride, default=1) > 0:
+    shape, fits = shape_of(x), len(axes) == len(begin) == len(end)
+    if 0 in end and fits and min(stride, default=1) > 0:
         extents = [shape[step.axis(axis, len(shape))] for axis in axes]
         pairs = map(partial(_ends, step), begin, end, extents)
         begin, end = map(list, zip(*pairs, strict=True))
-    made_by = step.reading.emitter.made_by
-    whole = len(lengths) == 1 and (begin, stride) in (([0], [1]), ([0], []))
-    if whole and len(axes) == 1 and (is_known(x) or made_by(x, "variable")):
-        axis = step.axis(axes[0], len(shape))
-        if has_symbols((end[0] - shape[axis],)) and may_exceed(end[0], shape[axis]):
-            step.warn(
-                f"{end[0]} is taken to be at most {shape[axis]}, where it ends a slice"
-            )
-            return selection.first_rows(step, x, axis, end[0])
+    is_start = fits and (begin, stride) in (([0], [1]), ([0], []))
+    if is_start and (is_known(x) or step.reading.emitter.made_by(x, "variable")):
+        extent, last = shape[axis := step.axis(axes[0], len(shape))], end[0]
+        if has_symbols((last - extent,)) and may_exceed(last, extent):
+            step.warn(f"{last} is taken to be at most {extent}, where it ends a slice")
+            return selection.first_rows(step, x, axis, last)
     return step("slice", x, axes=axes, begin=begin, end=end, stride=stride)
 
 
 def _ends(step: Step, begin: Any, end: Any, extent: Any) -> tuple[Any, Any]:
-    """From 0 to 0 there is nothing, also where 0 was computed; from elsewhere to 0 is to
-    the end of the axis.
-    """
+    """From 0 to 0 is nothing, also if computed; from elsewhere to 0 is to the end."""
     if end != 0:
         return begin, end
     message = f"tract does not read {begin} to 0 as to the end: write {extent} for 0"
@@ -105,10 +99,10 @@ def pad(
 @expansion("unsqueeze")
 def unsqueeze(step: Step, x: Any, axes: list[int]) -> Any:
     """New axes, one after the other from the first: one that is named twice is two."""
-    made: list[int] = []
+    places: list[int] = []
     for axis in sorted(axes):
-        made = [*(place + (place >= axis) for place in made), axis]
-    return step("unsqueeze", x, axes=sorted(made))
+        places = [*(place + (place >= axis) for place in places), axis]
+    return step("unsqueeze", x, axes=sorted(places))
 
 
 @expansion("tract_core_argmax_reduce_last", "tract_core_argmin_reduce_last")
@@ -119,6 +113,6 @@ def last_of_equals(step: Step, x: Any, axes: list[int]) -> Any:
     extent, far = shape_of(x)[axis], -(2**31) + 1
     turned = step.piece(x, axis, extent - 1, far, stride=-1)
     first = step.name.removeprefix("tract_core_").removesuffix("_last")
-    found = step(first, turned, axes=axes)
-    number = step("sub", float(extent - 1), found)
+    index = step(first, turned, axes=axes)
+    number = step("sub", float(extent - 1), index)
     return step("cast", number, dtype="integer")
