@@ -19,12 +19,7 @@ DIALECTS = (STANDARD, TRACT)
 
 
 def dialect_of(source: Source, wanted: str | None) -> str:
-    """The dialect of a document: the wanted one, or else the one that its extension lines
-    name.
-
-    Raises:
-        UsageError: there is no such dialect.
-    """
+    """The dialect of a document: a wanted one, or else that of its extension lines."""
     if wanted is not None and wanted not in DIALECTS:
         near = suggestion(wanted, DIALECTS) or f"; there are {' and '.join(DIALECTS)}"
         raise UsageError(f"there is no dialect '{wanted}'{near}")

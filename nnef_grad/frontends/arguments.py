@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,11 +29,7 @@ def match(
     fragment: syntax.Fragment, node: syntax.Invocation
 ) -> tuple[dict[str, syntax.Expression], list[syntax.Keyword]]:
     """The argument of each parameter that has one, and the arguments that no parameter
-    takes. An argument without a keyword, also an attribute, is for the parameter at its
-    position.
-
-    Raises:
-        InvalidGraphError: an argument is missing, given twice or one too many.
+    takes. One without a keyword, also an attribute, is for the parameter at its position.
     """
     names = [p.name for p in fragment.parameters]
     given: dict[str, syntax.Expression] = {}
@@ -63,7 +58,9 @@ class MisfitError(ValueError):
     """A value cannot become what its parameter wants."""
 
 
-# The numbers that a value has whatever the model is fed, in its place.
+# The numbers that a tensor has whatever the model is fed, if any, at the place where they
+# are needed; and those of a value, or else the value itself.
+NumbersOf = Callable[[Tensor, Span], Array | None]
 Known = Callable[[Any], Any]
 
 
@@ -71,54 +68,38 @@ def fit(
     fragment: syntax.Fragment,
     values: Mapping[str, Any],
     places: Mapping[str, Span],
-    place: Span,
-    numbers_of: Callable[[Tensor, Span], Array | None],
+    numbers_of: NumbersOf,
     *,
     is_loose: bool,
 ) -> dict[str, Any]:
-    """The values that the parameters of an operation want: numbers in the place of tensors
-    of one element whose data are known, arrays in the place of single values.
-
-    Args:
-        fragment: the operation.
-        values: the argument of each parameter that has one.
-        places: where these are in the text.
-        place: where the operation is.
-        numbers_of: the numbers that a tensor has whatever the model is fed, if any; it is
-            given the place where they are needed.
-        is_loose: whether what does not fit stays: a document declares other types for its
-            own fragments than it passes.
-
-    Raises:
-        InvalidGraphError: a value does not fit.
+    """The values that the parameters of an operation want, from the arguments and their
+    places: numbers in the place of tensors of one element whose data are known, arrays in
+    that of single values. What does not fit may stay: a document declares other types for
+    its own fragments than it passes.
     """
     types = {p.name: p.type for p in fragment.parameters}
     fitted: dict[str, Any] = {}
     for name, value in values.items():
-        span = places.get(name, place)
+
+        def known(x: Any, place: Span = places[name]) -> Any:
+            numbers = numbers_of(x, place) if isinstance(x, Tensor) else None
+            return x if numbers is None else numbers
+
         try:
-            fitted[name] = _fitted(
-                types[name], value, partial(_known, numbers_of, span)
-            )
+            fitted[name] = _fitted(types[name], value, known)
         except MisfitError:
             if is_loose:
                 fitted[name] = value
                 continue
-            found = brief(described(value))
             message = f"argument '{name}' of '{fragment.name}' wants {types[name]}"
             is_unknown = not holds_tensors(types[name]) and _holds_tensor(value)
-            advice = ", which is not known when the document is read"
+            advice = (
+                ", which is not known when the document is read" if is_unknown else ""
+            )
             raise InvalidGraphError(
-                f"{message}, got {found}{advice if is_unknown else ''}", span
+                f"{message}, got {brief(described(value))}{advice}", places[name]
             ) from None
     return fitted
-
-
-def _known(
-    numbers_of: Callable[[Tensor, Span], Array | None], span: Span, value: Any
-) -> Any:
-    numbers = numbers_of(value, span) if isinstance(value, Tensor) else None
-    return value if numbers is None else numbers
 
 
 def _fitted(type_: Type, value: Any, known: Known) -> Any:
@@ -149,17 +130,15 @@ def _number(type_: Primitive, value: Any) -> Any:
     if isinstance(value, (list, np.ndarray)) and is_known(value):
         items = np.asarray(value).reshape(-1).tolist()
         value = items[0] if len(items) == 1 else None
-    kinds = _KINDS.get(type_.name, object)
-    if value is None or isinstance(value, Tensor) or not isinstance(value, kinds):
+    kind, convert = _PRIMITIVES.get(type_.name, (object, None))
+    if value is None or isinstance(value, Tensor) or not isinstance(value, kind):
         raise MisfitError
-    convert = _CONVERSIONS.get(type_.name)
     return convert(value) if convert else value
 
 
 def _holds_tensor(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return any(map(_holds_tensor, value))
-    return isinstance(value, Tensor)
+    parts = value if isinstance(value, (list, tuple)) else ()
+    return isinstance(value, Tensor) or any(map(_holds_tensor, parts))
 
 
 def _operand(value: Any) -> Any:
@@ -186,9 +165,8 @@ def _integer(value: Any) -> Any:
 
 
 _NUMBERS = (bool, int, float, Extent)
-_KINDS: dict[str, Any] = {
-    "scalar": _NUMBERS, "integer": _NUMBERS, "logical": _NUMBERS, "string": str,
-}  # fmt: skip
-_CONVERSIONS: dict[str, Callable[[Any], Any]] = {
-    "scalar": float, "integer": _integer, "logical": bool,
+# What a value must be, and what makes the value that is wanted of it.
+_PRIMITIVES: dict[str, tuple[Any, Callable[[Any], Any] | None]] = {
+    "scalar": (_NUMBERS, float), "integer": (_NUMBERS, _integer),
+    "logical": (_NUMBERS, bool), "string": (str, None),
 }  # fmt: skip

@@ -13,9 +13,7 @@ from nnef_grad.base.errors import Problem
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.simplify import simplify
 from nnef_grad.frontends.reading import Reading, valid_name
-from nnef_grad.frontends.values import (
-    Array,
-)
+from nnef_grad.frontends.values import Array
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.graph.passes import prune
@@ -28,11 +26,8 @@ MOST_ELEMENTS = 10_000
 
 
 class Conversion(Reading):
-    """Reads a model whose operations are nodes of a graph.
-
-    Args:
-        fragments: the file of what the format needs that is written in NNEF.
-        others: libraries whose names go after those of the standard.
+    """Reads a model whose operations are nodes of a graph. What the format needs that is
+    written in NNEF is in a file, or in libraries that go after the standard.
 
     Attributes:
         data: the data of variables, by label.
@@ -66,11 +61,9 @@ class Conversion(Reading):
         """The graph that was emitted, without operations that no output depends on."""
         operations = tuple(self.emitter.operations)
         names = self.emitter.assigned_names(operations, self.emitter.names.values())
-        warnings = tuple(self.warnings)
         ends = tuple(inputs), tuple(outputs)
-        return prune(
-            Graph(valid_name(name), *ends, operations, names, warnings=warnings)
-        )
+        graph = Graph(valid_name(name), *ends, operations, names)
+        return prune(replace(graph, warnings=tuple(self.warnings)))
 
     def data_of(self, graph: Graph) -> dict[str, Array]:
         """The data of the variables that a graph has left; some have other shapes."""
@@ -81,9 +74,7 @@ class Conversion(Reading):
         }
 
     def _label(self, wish: str) -> str:
-        """A valid label: a path inside the folder of a model. Labels that differ in case
-        only would be the same file.
-        """
+        """A valid label, a path; those that differ in case alone would be the same file."""
         steps = re.sub(r"[^\w./-]+", "_", wish, flags=re.ASCII).split("/")
         label = "/".join(step for step in steps if step.strip(".")) or "variable"
         return f"{label}{self._labels.fresh(label.lower())[len(label) :]}"
@@ -95,12 +86,8 @@ def declare_as_read(
     readers: Container[str] | None = None,
 ) -> Graph:
     """The graph with variables that are only read in another shape declared in this shape,
-    such as a bias of [C] that is read as [1, C].
-
-    Args:
-        graph: a graph.
-        kept: variables that keep their shapes.
-        readers: the operations that must read the other shape, if not all may.
+    such as a bias of [C] that is read as [1, C], but for those that are kept. If there are
+    readers, only these operations may read the other shape.
     """
     read_by: dict[Tensor, list[Operation]] = defaultdict(list)
     for op in graph.operations:
@@ -109,21 +96,21 @@ def declare_as_read(
     declared: dict[Tensor, Tensor] = {}
     reshaped: dict[Tensor, Tensor] = {}
     for variable in graph.variables:
-        found = [op.outputs[0] for op in read_by[variable] if op.name in RESHAPING]
-        is_one = len({y.shape for y in found}) == 1 and len(found) == len(
-            read_by[variable]
-        )
-        is_free = variable not in kept and {variable, *found}.isdisjoint(graph.outputs)
-        names = {op.name for y in found for op in read_by[y]}
+        readings = [op.outputs[0] for op in read_by[variable] if op.name in RESHAPING]
+        shapes = {y.shape for y in readings}
+        is_one = len(shapes) == 1 and len(readings) == len(read_by[variable])
+        ends = {variable, *readings}
+        is_free = variable not in kept and ends.isdisjoint(graph.outputs)
+        names = {op.name for y in readings for op in read_by[y]}
         if is_one and is_free and (readers is None or all(n in readers for n in names)):
-            declared[variable] = Tensor(variable.dtype, found[0].shape)
-            reshaped.update(dict.fromkeys(found, declared[variable]))
+            declared[variable] = Tensor(variable.dtype, *shapes)
+            reshaped.update(dict.fromkeys(readings, declared[variable]))
     operations = []
     for op in graph.operations:
         if op.outputs[0] in declared:
-            made = declared[op.outputs[0]]
-            attributes: Any = {**op.attributes, "shape": made.shape}
-            operations.append(replace(op, results=(made,), attributes=attributes))
+            variable = declared[op.outputs[0]]
+            attributes: Any = {**op.attributes, "shape": variable.shape}
+            operations.append(replace(op, results=(variable,), attributes=attributes))
         elif op.outputs[0] not in reshaped:
             operations.append(substitute(op, reshaped))
     called = {**graph.names, **{new: graph.names[old] for old, new in declared.items()}}

@@ -4,7 +4,7 @@ is read: exporters compute extents with them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from nnef_grad.frontends.values import (
     simple,
 )
 from nnef_grad.graph.extents import Extent
-from nnef_grad.graph.ir import Operation
+from nnef_grad.graph.ir import Operation, Tensor
 from nnef_grad.interpreter import EVALUATIONS
 from nnef_grad.interpreter.execution import execute
 from nnef_grad.language.syntax import Fragment
@@ -39,28 +39,24 @@ WHOLE = frozenset(
 def fold(
     fragment: Fragment, values: Mapping[str, Any], dtype: str | None
 ) -> tuple[Any, ...]:
-    """The results of an operation whose operands are known.
-
-    Args:
-        fragment: an operation of the standard.
-        values: the arguments, by parameter; attributes are converted already.
-        dtype: the explicit data type of the invocation, or the one that its operands
-            have in common.
-
-    Raises:
-        InvalidGraphError: the arguments do not fit each other.
-        UsageError: the interpreter does not have the operation, or no value for it.
+    """The results of an operation of the standard whose operands are known; of the data
+    type of the invocation, or the one that its operands have in common.
     """
     scratch = Emitter(OpSet())
     given = {**fragment.defaults, **values}
     operands = [given[p.name] for p in fragment.operands]
     is_of_extents = is_open(operands)
     arrays = [
-        _as_they_are(value) if is_of_extents else _arrays(p.type, value, dtype)
+        # Beside extents with symbols integers become no scalars.
+        _each(as_array, value) if is_of_extents else _arrays(p.type, value, dtype)
         for p, value in zip(fragment.operands, operands, strict=True)
     ]
+
+    def stand_in(array: Array) -> Tensor:
+        return scratch.tensor(dtype_of(array), array.shape, "known")
+
     for p, own in zip(fragment.operands, arrays, strict=True):
-        given[p.name] = _stand_ins(scratch, own)
+        given[p.name] = _each(stand_in, own)
     scratch.emit_op(bind(fragment, given, None if fragment.deduces_dtype else dtype))
     if is_of_extents:
         return (_of_extents(scratch.operations[-1], arrays),)
@@ -78,33 +74,24 @@ def _arrays(type_: Type, value: Any, dtype: str | None) -> Any:
     return converted(value, wanted or dtype_of(value))
 
 
-def _as_they_are(value: Any) -> Any:
-    """Operands beside extents with symbols: integers that become no scalars."""
+def _each(function: Callable[[Any], Any], value: Any) -> Any:
+    """What a function makes of a value, or a tuple for those of an array."""
     if isinstance(value, (list, tuple)):
-        return tuple(map(_as_they_are, value))
-    return as_array(value)
+        return tuple(_each(function, item) for item in value)
+    return function(value)
 
 
 def _of_extents(operation: Operation, arrays: list[Any]) -> Any:
-    """The result of an operation on extents with symbols, of which numpy does not know
-    that they are integers.
-    """
+    """The result of an operation on extents with symbols, no integers of numpy."""
     evaluation = _OF_EXTENTS.get(operation.name) or EVALUATIONS[operation.name]
-    made = as_array(evaluation(*arrays, **operation.settings))
-    has_symbols = any(isinstance(item, Extent) for item in made.flat)
-    is_done = has_symbols or made.dtype.kind == "b"
-    return simple(made if is_done else made.astype(np.int64))
+    result = as_array(evaluation(*arrays, **operation.settings))
+    has_symbols = any(isinstance(item, Extent) for item in result.flat)
+    is_done = has_symbols or result.dtype.kind == "b"
+    return simple(result if is_done else result.astype(np.int64))
 
 
 # Extents are positive: rounding down is truncation, and none is less than 1.
 _OF_EXTENTS = {"div": np.floor_divide, "max": np.maximum, "min": np.minimum}
-
-
-def _stand_ins(scratch: Emitter, arrays: Any) -> Any:
-    """A tensor for each array."""
-    if isinstance(arrays, tuple):
-        return [_stand_ins(scratch, array) for array in arrays]
-    return scratch.tensor(dtype_of(arrays), arrays.shape, "known")
 
 
 def _has_scalars(value: Any) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -37,10 +38,15 @@ from nnef_grad.graph.ir import Tensor
 from nnef_grad.graph.stops import says_stop, stop_definition
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library, standard
+from nnef_grad.language.syntax import Fragment
+from nnef_grad.language.typecheck import identifiers
 from nnef_grad.language.types import GENERIC, OPERATIONS, ArrayType, TensorType
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.tensors import number
 from nnef_grad.ops.traits import FED
+
+# The arguments of an operation, by the names of its parameters.
+Values = Mapping[str, Any]
 
 
 class Reading(Evaluator):
@@ -59,7 +65,7 @@ class Reading(Evaluator):
     ) -> None:
         super().__init__(emitter)
         self.builtin = self.scope_library = builtin
-        self.fragments: Mapping[str, syntax.Fragment] = {}
+        self.fragments: Mapping[str, Fragment] = {}
         self.compounds = compounds
         self.warnings: list[Problem] = []
 
@@ -105,11 +111,10 @@ class Reading(Evaluator):
         self._count(place)
         is_own = fragment is self.fragments.get(fragment.name)
         is_loose = is_own and fragment.body is not None
-        about = fragment, values, places, place, self.numbers_of
-        fitted = fit(*about, is_loose=is_loose)
+        fitted = fit(fragment, values, places, self.numbers_of, is_loose=is_loose)
         return self._invoke(fragment, fitted, node.dtype, hint, place)
 
-    def _declaration(self, node: syntax.Invocation) -> syntax.Fragment:
+    def _declaration(self, node: syntax.Invocation) -> Fragment:
         name, library = node.name, self.scope_library
         if name in library:
             return library[name]
@@ -120,8 +125,8 @@ class Reading(Evaluator):
 
     def _invoke(
         self,
-        fragment: syntax.Fragment,
-        values: Mapping[str, Any],
+        fragment: Fragment,
+        values: Values,
         dtype: str | None,
         hint: str,
         place: Span,
@@ -132,36 +137,26 @@ class Reading(Evaluator):
             return self.body(fragment, values, hint, place)
         return self._emit(fragment, values, dtype, hint, place)
 
-    def body(
-        self,
-        fragment: syntax.Fragment,
-        values: Mapping[str, Any],
-        hint: str,
-        place: Span,
-    ) -> Any:
+    def body(self, fragment: Fragment, values: Values, hint: str, place: Span) -> Any:
         """The results of a fragment, which is replaced by its body."""
-        results = self.results_of(
-            fragment, values, self.naming_of(fragment, hint), place
-        )
-        found = tuple(results.values())
-        return found[0] if len(found) == 1 else found
+        naming = self.naming_of(fragment, hint)
+        results = tuple(self.results_of(fragment, values, naming, place).values())
+        return results[0] if len(results) == 1 else results
 
     @staticmethod
-    def naming_of(fragment: syntax.Fragment, hint: str) -> Callable[[str], str]:
+    def naming_of(fragment: Fragment, hint: str) -> Callable[[str], str]:
         """Names for the values of a body that is expanded."""
         own = fragment.results[0].name if len(fragment.results) == 1 else None
         return lambda name: hint if name == own else f"{hint}_{name}"
 
     def results_of(
         self,
-        fragment: syntax.Fragment,
-        values: Mapping[str, Any],
+        fragment: Fragment,
+        values: Values,
         naming: Callable[[str], str],
         place: Span,
     ) -> dict[str, Any]:
-        """The results of the body of a fragment, by name; `naming` gives what its values
-        should be called.
-        """
+        """The results of the body of a fragment, by name; `naming` names its values."""
         _check_results(fragment, place)
         outer = self.scope_library
         if fragment is not self.fragments.get(fragment.name):
@@ -197,7 +192,7 @@ class Reading(Evaluator):
         self,
         name: str,
         operands: Sequence[Any],
-        attributes: Mapping[str, Any],
+        attributes: Values,
         dtype: str | None,
         hint: str,
         span: Span,
@@ -212,7 +207,7 @@ class Reading(Evaluator):
         self,
         name: str,
         operands: Sequence[Any],
-        attributes: Mapping[str, Any],
+        attributes: Values,
         hint: str,
         span: Span,
     ) -> Any:
@@ -224,8 +219,8 @@ class Reading(Evaluator):
 
     def _emit(
         self,
-        fragment: syntax.Fragment,
-        values: Mapping[str, Any],
+        fragment: Fragment,
+        values: Values,
         dtype: str | None,
         hint: str,
         place: Span,
@@ -241,38 +236,38 @@ class Reading(Evaluator):
                 item
                 for p in fragment.generic_parameters
                 if p.name in values and p in fragment.operands
-                for item in _tensors_of(p.type, values[p.name])
+                for item in (
+                    items_of(values[p.name])
+                    if isinstance(p.type, ArrayType)
+                    else [values[p.name]]
+                )
             )
         is_computed = operands and all(map(is_known, operands))
-        is_open_shape = _has_open_attributes(fragment, values)
-        if is_computed and not is_open_shape and fragment.name in standard():
+        # Attributes may have symbols that no operand has, as the shape of the result.
+        settings = (values[p.name] for p in fragment.attributes if p.name in values)
+        is_closed = not any(has_symbols(freeze(value)) for value in settings)
+        if is_computed and is_closed and fragment.name in standard():
             with located(place):
                 results = fold(fragment, values, generic)
             return results[0] if len(results) == 1 else results
         given = dict(values)
         for p in fragment.operands:
             if p.name in given:
+                word = f"{hint}_{p.name}"
                 given[p.name] = self._operand(
-                    p.type, given[p.name], generic, f"{hint}_{p.name}", place
+                    p.type, given[p.name], generic, word, place
                 )
         call = bind(fragment, given, None if fragment.deduces_dtype else generic)
-        results = self.emitter.emit_op(
-            call,
-            hints=(hint,)
-            if len(fragment.results) == 1
-            else tuple(f"{hint}_{r.name}" for r in fragment.results),
-            span=place,
-        )
-        parts = [list(r) if isinstance(r, tuple) else r for r in results]
+        names = tuple(f"{hint}_{r.name}" for r in fragment.results)
+        hints = (hint,) if len(names) == 1 else names
+        results = self.emitter.emit_op(call, hints=hints, span=place)
+        parts: list[Any] = [list(r) if isinstance(r, tuple) else r for r in results]
         if fragment.name in WHOLE and all(map(_is_whole, operands)):
-            return self._whole(fragment.name, parts[0], hint, place)
+            # Of integers, which NNEF computes in scalars.
+            if fragment.name == "div":
+                return self.library("truncate", parts, {}, hint, place)
+            return self.cast(parts[0], "integer", hint, place)
         return parts[0] if len(parts) == 1 else tuple(parts)
-
-    def _whole(self, name: str, result: Any, hint: str, place: Span) -> Any:
-        """The result of an operation on integers, which NNEF computes in scalars."""
-        if name == "div":
-            return self.library("truncate", [result], {}, hint, place)
-        return self.cast(result, "integer", hint, place)
 
     def _operand(
         self, type_: Any, value: Any, generic: str | None, hint: str, place: Span
@@ -302,27 +297,25 @@ class Reading(Evaluator):
     def _numbers(self, extents: Any) -> Any:
         """Extents with symbols as scalars."""
         emit = self.emitter
-        found = [number(emit, extent) for extent in extents.flat]
+        numbers = [number(emit, extent) for extent in extents.flat]
         if not extents.ndim:
-            return found[0]
-        items = [emit("unsqueeze", item, axes=[0], hint="item") for item in found]
+            return numbers[0]
+        items = [emit("unsqueeze", item, axes=[0], hint="item") for item in numbers]
         row = emit("concat", items, axis=0, hint="numbers")
         return reshaped(emit, row, extents.shape)
 
     def cast(self, x: Tensor, dtype: str, hint: str, span: Span) -> Any:
         """A tensor as one of another data type. Whole numbers stay what they are."""
-        made = (x.dtype, dtype)
         if x.dtype == dtype:
             return x
-        if made == ("logical", "scalar"):
-            return self.standard("select", [x, 1.0, 0.0], {}, None, hint, span)
         if dtype == "logical":
             number = self.cast(x, "scalar", hint, span)
             return self.standard("ne", [number, 0.0], {}, None, hint, span)
-        if made == ("logical", "integer"):
+        if (x.dtype, dtype) == ("logical", "scalar"):
+            return self.standard("select", [x, 1.0, 0.0], {}, None, hint, span)
+        if x.dtype == "logical":
             x = self.cast(x, "scalar", hint, span)
-        fragment = standard()["cast"]
-        call = bind(fragment, {"input": x}, dtype)
+        call = bind(standard()["cast"], {"input": x}, dtype)
         (result,) = self.emitter.emit_op(call, hints=(hint,), span=span)
         return result
 
@@ -330,8 +323,8 @@ class Reading(Evaluator):
         """A value as an output of this name: it is no input, and is returned once."""
         nowhere = Span(Source("", ""), 0, 0)
         tensor = self.materialize(value, dtype_of(value), name, nowhere)
-        made, emitter = self.emitter.producer(tensor), self.emitter
-        is_own = made is not None and made.name not in FED
+        producer, emitter = self.emitter.producer(tensor), self.emitter
+        is_own = producer is not None and producer.name not in FED
         if is_own and tensor not in emitter.names:
             return emitter.pin_name(tensor, name)
         return emitter.emit_named(name, "copy", x=tensor)
@@ -347,19 +340,17 @@ class Later:
     """A value that is made when it is first needed."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
+        self._value = cache(make)
 
     def __call__(self) -> Any:
         """The value."""
-        if not hasattr(self, "_value"):
-            self._value = self._make()
-        return self._value
+        return self._value()
 
 
 def valid_name(name: str) -> str:
     """A name of NNEF: letters, digits and underscores."""
-    made = re.sub(r"\W+", "_", name, flags=re.ASCII)
-    return f"_{made}" if made[:1].isdigit() or not made else made
+    valid = re.sub(r"\W+", "_", name, flags=re.ASCII)
+    return f"_{valid}" if valid[:1].isdigit() or not valid else valid
 
 
 _OWN_VISIT: dict[type, Callable[..., Any]] = {
@@ -370,47 +361,27 @@ _OWN_VISIT: dict[type, Callable[..., Any]] = {
 }
 
 
-def _with_axes(
-    fragment: syntax.Fragment, values: Mapping[str, Any]
-) -> Mapping[str, Any]:
+def _with_axes(fragment: Fragment, values: Values) -> Mapping[str, Any]:
     """The arguments of an operation, with axes that are counted from the beginning."""
     axes = values.get("axes", [])
     if fragment.name == "unsqueeze" or min(axes, default=0) >= 0:
         return values
     rank = len(shape_of(values[fragment.operands[0].name]))
-    made = [axis + rank if -rank <= axis < 0 else axis for axis in axes]
-    return {**values, "axes": made}
-
-
-def _tensors_of(type_: Any, value: Any) -> Sequence[Any]:
-    return items_of(value) if isinstance(type_, ArrayType) else [value]
-
-
-def _has_open_attributes(fragment: syntax.Fragment, values: Mapping[str, Any]) -> bool:
-    """Whether the shape of the result has symbols that no operand has."""
-    given = (values[p.name] for p in fragment.attributes if p.name in values)
-    return any(has_symbols(freeze(value)) for value in given)
+    counted = [axis + rank if -rank <= axis < 0 else axis for axis in axes]
+    return {**values, "axes": counted}
 
 
 def _is_whole(value: Any) -> bool:
     return not isinstance(value, list) and dtype_of(value) == "integer"
 
 
-def _check_results(fragment: syntax.Fragment, place: Span) -> None:
+def _check_results(fragment: Fragment, place: Span) -> None:
     """Refuses a body that does not assign its results."""
     if fragment.body is None:
         message = f"'{fragment.name}' has no body, and no rule gives its shape"
         raise InvalidGraphError(message, place)
-    assigned = {
-        name for statement in fragment.body for name in _names(statement.target)
-    }
+    assigned = {i.name for s in fragment.body for i in identifiers(s.target)}
     for result in fragment.results:
         if result.name not in assigned:
             message = f"result '{result.name}' is not assigned"
             raise InvalidGraphError(message, result.span)
-
-
-def _names(target: syntax.Target) -> list[str]:
-    if isinstance(target, syntax.Identifier):
-        return [target.name]
-    return [name for item in target.items for name in _names(item)]  # type: ignore[arg-type]

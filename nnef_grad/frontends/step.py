@@ -62,9 +62,7 @@ class Step:
         dtype: str | None = None,
         **attributes: Any,
     ) -> Any:
-        """Emits an operation of the standard, or computes it where it is known. Operands
-        are in declared order.
-        """
+        """Emits an operation of the standard, or computes it where its operands are known."""
         word = self.hint if hint is None else f"{self.hint}_{hint}"
         return self.reading.standard(name, operands, attributes, dtype, word, self.span)
 
@@ -98,9 +96,7 @@ class Step:
     # ---- Changes of shape, where they are needed ----
 
     def reshaped(self, x: Any, shape: Sequence[int], hint: str | None = None) -> Any:
-        """The value with another shape. Not every runtime makes a tensor without axes by
-        a reshape.
-        """
+        """The value with another shape: without axes by a squeeze, which all runtimes know."""
         own = shape_of(x)
         if tuple(shape) == own:
             return x
@@ -128,9 +124,7 @@ class Step:
         return axis % rank
 
     def positions(self, extent: Dimension, axis: int, rank: int) -> Any:
-        """The numbers of all places along an axis, as scalars; those of an extent with
-        symbols are counted.
-        """
+        """The numbers of all places along an axis, as scalars; counted, if it is open."""
         shape = [extent if a == axis else 1 for a in range(rank)]
         if isinstance(extent, int):
             return self.constant(np.arange(float(extent)).reshape(shape), "scalar")

@@ -106,14 +106,12 @@ def dtype_of(value: Any) -> str:
 
 
 def common_dtype(values: Iterable[Any]) -> str:
-    """The data type of several values that must have one: that of the first tensor, or
-    the one that holds all numbers.
-    """
-    found = list(values)
-    for value in found:
-        if isinstance(value, Tensor):
-            return value.dtype
-    kinds = {dtype_of(value) for value in found}
+    """The data type of the first tensor among values, or the one that holds all numbers."""
+    operands = list(values)
+    dtypes = [x.dtype for x in operands if isinstance(x, Tensor)]
+    if dtypes:
+        return dtypes[0]
+    kinds = {*map(dtype_of, operands)}
     return next((k for k in ("scalar", "integer") if k in kinds), "logical")
 
 
@@ -126,8 +124,8 @@ def converted(value: Any, dtype: str) -> Array:
         return array
     if dtype == "integer" and array.dtype.kind == "f":
         array = np.nan_to_num(np.clip(array, -MAX_INTEGER, MAX_INTEGER))
-    made = array.astype(_NUMPY[dtype])
-    return np.clip(made, -LARGEST, LARGEST) if dtype == "scalar" else made
+    numbers = array.astype(_NUMPY[dtype])
+    return np.clip(numbers, -LARGEST, LARGEST) if dtype == "scalar" else numbers
 
 
 def described(value: Any) -> str:
@@ -146,6 +144,6 @@ def described(value: Any) -> str:
 def items_of(value: Any) -> Sequence[Any]:
     """The items of an array, known or not; one value alone is an array of one."""
     if isinstance(value, np.ndarray):
-        found: list[Any] = value.tolist()
-        return found
+        items: list[Any] = value.tolist()
+        return items
     return value if isinstance(value, (list, tuple)) else [value]

@@ -1,20 +1,77 @@
 """Modules of PyTorch, by the programs that torch.export makes of them.
 
-entry.py           the call that users make
-model.py           what it returns
+model.py           what the call that users make returns
 program.py         from a module to its graph: the steps, and the interface of the graph
 capture.py         a module to a program of torch.export
-marks.py           places where gradients stop, marked before a program is made functional
+nodes.py           where its nodes come from; marks where gradients stop
 reading.py         the operations of a program, each by its function
-call.py            the view of an operation that these functions get
-program_values.py  the variables, inputs and casts that they make
+call.py            the view of an operation that these functions get, and their state
 symbols.py         extents that are open
 operations/        a function for each operation of ATen that is read
 aten.nnef          those that are formulas
 torch.nnef         what functions and formulas use, written in NNEF
 """
 
-from nnef_grad.frontends.torch.entry import from_torch
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from nnef_grad.base.errors import UsageError
+from nnef_grad.base.public import public
 from nnef_grad.frontends.torch.model import Drawn, TorchModel
+from nnef_grad.storage.files import PathLike
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.export import ExportedProgram
 
 __all__ = ["Drawn", "TorchModel", "from_torch"]
+
+
+@public
+def from_torch(
+    module: nn.Module | ExportedProgram | PathLike,
+    example_inputs: Sequence[Any] | Mapping[str, Any] = (),
+    *,
+    batch: int | None = None,
+    dynamic_shapes: Any = None,
+    allow_own_backward: bool = False,
+) -> TorchModel:
+    """The graph of a PyTorch module in its current mode; call `module.eval()` for
+    evaluation.
+
+    Needs the package `torch`, whose `torch.export` traces the module. Python code that
+    depends on the values of tensors, such as a condition, is an error.
+
+    Args:
+        module: a module, a program from `torch.export.export`, or its .pt2 file.
+        example_inputs: the arguments of `forward`, by position or by name; none for a
+            program. Tensors become inputs of the graph, with their shapes; other values
+            are constants.
+        batch: another extent for the first axis of all inputs.
+        dynamic_shapes: the axes with open extents, as for `torch.export.export`, which
+            become symbols named after their `torch.export.Dim`.
+        allow_own_backward: whether to differentiate the forward computation of a
+            `torch.autograd.Function` instead of using its backward function. Otherwise
+            a module with one is refused.
+
+    Returns:
+        The graph. Its outputs are the tensors that the module returns, in order, named
+        after their paths: `output`, `output_0`, `logits`. Arguments that no output
+        depends on are not inputs. In training mode, each dropout mask is an input, and
+        the new value of each changed buffer an output.
+
+    Raises:
+        UsageError: torch is missing, or the inputs do not fit the module.
+        UnsupportedError: torch cannot export the module, or operations cannot be read;
+            the error names all of them, with their lines.
+    """
+    if find_spec("torch") is None:
+        raise UsageError("modules of PyTorch need torch: pip install nnef-grad[torch]")
+    from nnef_grad.frontends.torch import program
+
+    return program.read(
+        module, example_inputs, batch, dynamic_shapes, allow_own_backward
+    )

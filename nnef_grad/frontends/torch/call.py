@@ -2,7 +2,7 @@
 
 A function is called with the call and the arguments of the operation in the order of its
 schema, with the defaults of the schema. It may take fewer than there are: what it does not
-take must have its default. One that takes any number (`*_`) looks at `Call.given`, which
+take must have its default. One that takes any number (`*_`) looks at `Call.args`, which
 has them by name. It returns the value of the result, or a tuple of them. One without a
 description does what PyTorch describes under the names that it is entered with.
 """
@@ -12,17 +12,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from inspect import Parameter, signature
 from math import isinf
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
 from nnef_grad.base.errors import UnsupportedError
+from nnef_grad.base.source import Span
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.frontends.conversion import MOST_ELEMENTS, Conversion
+from nnef_grad.frontends.reading import valid_name
 from nnef_grad.frontends.step import Step, entering
-from nnef_grad.frontends.torch.places import sources
-from nnef_grad.frontends.torch.program_values import ProgramValues, dtype_name
-from nnef_grad.frontends.values import dtype_of, is_known
-from nnef_grad.graph.ir import Tensor
+from nnef_grad.frontends.torch.nodes import sources
+from nnef_grad.frontends.torch.symbols import Symbols
+from nnef_grad.frontends.values import (
+    Array,
+    converted,
+    dtype_of,
+    is_known,
+    is_uniform,
+    simple,
+)
+from nnef_grad.graph.ir import Shape, Tensor
+from nnef_grad.language.library import FragmentFile
 
 # What reads operations: `add` all overloads of it, or `add.Tensor` one; and those that call
 # graphs.
@@ -30,24 +43,112 @@ OPERATIONS: dict[str, Callable[..., Any]] = {}
 HIGHER: dict[str, Callable[..., Any]] = {}
 aten, higher = entering(OPERATIONS), entering(HIGHER)
 
-# Where and how a tensor lies in memory, and what computes it: no graph says so.
-_OF_MEMORY = frozenset(
-    {
-        "layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "other",
-        "cudnn_enable", "cudnn_enabled",
-    }
-)  # fmt: skip
+# Operations that are formulas, by their names.
+FORMULAS = FragmentFile(Path(__file__).parent / "aten.nnef")
+
+# Where and how a tensor lies in memory, and what computes it: no graph says so. A data type
+# is that of the result, which is looked at elsewhere.
+_IGNORED = {
+    "layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "other",
+    "cudnn_enable", "cudnn_enabled", "dtype",
+}  # fmt: skip
 
 
 def function_of(target: Any) -> Callable[..., Any] | None:
     """The function that reads an operation, if there is one."""
     if not isinstance(target, torch._ops.OpOverload):
         return None
-    packet = target.overloadpacket.__name__
-    space = target.namespace
-    prefix = "" if space == "aten" else f"{space}."
-    exact = OPERATIONS.get(f"{prefix}{packet}.{target._overloadname}")
-    return exact or OPERATIONS.get(f"{prefix}{packet}")
+    name = str(target.overloadpacket).removeprefix("aten.")
+    return OPERATIONS.get(f"{name}.{target._overloadname}") or OPERATIONS.get(name)
+
+
+class ProgramValues(Conversion):
+    """The state that the functions in operations/ share while a program is read.
+
+    Attributes:
+        symbols: the extents that PyTorch leaves open.
+        variables: the variable of each parameter and buffer, by its name in PyTorch.
+        drawn: for each input that stands for random numbers, what it must be drawn from.
+        constants: what the program has as constants.
+    """
+
+    def __init__(self, symbols: Symbols) -> None:
+        super().__init__(Path(__file__).parent / "torch.nnef", FORMULAS)
+        self.symbols = symbols
+        self.variables: dict[str, Tensor] = {}
+        self.drawn: dict[Tensor, Any] = {}
+        self.constants: tuple[Any, ...] = ()
+        self._casts: dict[tuple[Emitter, Tensor, str], Tensor] = {}
+
+    def cast(self, x: Tensor, dtype: str, hint: str, span: Span) -> Any:
+        """As in `Conversion`, but once; whole numbers that become integers, and scalars again,
+        are what they were.
+        """
+        key = (self.emitter, x, dtype)
+        if key not in self._casts:
+            result = self._casts[key] = super().cast(x, dtype, hint, span)
+            if dtype == "integer" and x.dtype != dtype:
+                number = self.cast(x, "scalar", hint, span)
+                self._casts[self.emitter, result, "scalar"] = number
+        return self._casts[key]
+
+    def input(self, name: str, dtype: str, shape: Sequence[Any]) -> Tensor:
+        """A new input of the graph."""
+        return self.emitter.emit_named(
+            self.supply.fresh(valid_name(name)), "external", dtype, shape=list(shape)
+        )
+
+    def variable(self, name: str, tensor: torch.Tensor) -> Any:
+        """The variable of a parameter or a buffer; one without axes gets one, which is
+        removed again: not all runtimes have variables without.
+        """
+        array = array_of(tensor)
+        shape = array.shape or (1,)
+        called = self.supply.fresh(valid_name(name))
+        result = self.declare(called, name, array.reshape(shape), "scalar")
+        self.variables[name] = result
+        return result if array.ndim else self.emitter("squeeze", result, axes=[0])
+
+    def materialize(self, value: Any, dtype: str, hint: str, span: Span) -> Any:
+        """As in `Conversion`; a large table becomes a variable."""
+        is_large = isinstance(value, np.ndarray) and value.size > MOST_ELEMENTS
+        is_table = is_large and dtype == "scalar" and value.dtype.kind != "O"
+        if not is_table or is_uniform(array := converted(value, dtype)):
+            return super().materialize(value, dtype, hint, span)
+        table = torch.from_numpy(array.astype(np.float32))
+        return self.variable(f"tables.{hint}", table)
+
+
+# ---- Tensors as arrays, and their data types ----
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The data type of NNEF for one of PyTorch."""
+    if dtype == torch.bool:
+        return "logical"
+    if dtype.is_complex:
+        raise UnsupportedError("NNEF has no complex numbers: compute with real ones")
+    return "scalar" if dtype.is_floating_point else "integer"
+
+
+def value_of(tensor: torch.Tensor) -> Any:
+    """The elements of a tensor, exactly: an array, or a number where it has no axes."""
+    dtype_name(tensor.dtype)  # refuses complex numbers
+    return simple(array_of(tensor, exact=True))
+
+
+def array_of(tensor: torch.Tensor, *, exact: bool = False) -> Array:
+    """The elements of a tensor: fractions in single precision, or else in double."""
+    values = tensor.detach().cpu()
+    if values.is_floating_point():
+        values = values.to(torch.float64 if exact else torch.float32)
+    try:
+        return np.array(values.contiguous().numpy())
+    except RuntimeError as error:  # of a tensor inside of torch.func
+        raise UnsupportedError(f"a tensor cannot be read: {error}") from None
+
+
+# ---- Calls ----
 
 
 class Call(Step):
@@ -57,7 +158,7 @@ class Call(Step):
         reading: the program that is read.
         node: the node of the graph of torch.
         fake: what torch knows of each result: data type and shape.
-        given: the arguments by their names in the schema, defaults too.
+        args: the arguments by their names in the schema, defaults too.
     """
 
     reading: ProgramValues
@@ -66,7 +167,7 @@ class Call(Step):
         super().__init__(reading, str(node.target), hint, span, None)
         self.node = node
         self.fake = node.meta.get("val")
-        self.given: dict[str, Any] = {}
+        self.args: dict[str, Any] = {}
 
     def run(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
@@ -74,17 +175,17 @@ class Call(Step):
         """The results of the operation, by the function that reads it."""
         schema = self.node.target._schema.arguments
         defaults = {p.name: p.default_value for p in schema}
-        self.given = {**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}
+        self.args = {**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}
         taken = signature(function).parameters.values()
         takes_all = any(p.kind is Parameter.VAR_POSITIONAL for p in taken)
         are_places = [p.kind is Parameter.POSITIONAL_OR_KEYWORD for p in taken]
         count = len(defaults) if takes_all else sum(are_places) - 1
         for name in [*defaults][count:]:
-            value, default = self.given[name], defaults[name]
-            is_set = value is not default and not _equals(value, default)
-            if is_set and name not in _OF_MEMORY and name not in _CHECKED:
+            value, default = self.args[name], defaults[name]
+            is_set = isinstance(value, (Tensor, np.ndarray)) or value != default
+            if is_set and name not in _IGNORED:
                 self.refuse(f"{name} = {value} is not supported")
-        return function(self, *[self.given[name] for name in [*defaults][:count]])
+        return function(self, *[self.args[name] for name in [*defaults][:count]])
 
     @property
     def packet(self) -> str:
@@ -104,15 +205,14 @@ class Call(Step):
         return dtype_name(fake.dtype)
 
     @property
-    def result_shape(self) -> tuple[Any, ...]:
+    def result_shape(self) -> Shape:
         """The shape that the result has in PyTorch."""
-        return tuple(map(self.reading.symbols.extent, self.fake.shape))
+        return self.reading.symbols.shape(self.fake)
 
     @property
-    def result_shapes(self) -> list[tuple[Any, ...]]:
+    def result_shapes(self) -> list[Shape]:
         """The shapes that several results have in PyTorch."""
-        extent = self.reading.symbols.extent
-        return [tuple(map(extent, fake.shape)) for fake in self.fake]
+        return list(map(self.reading.symbols.shape, self.fake))
 
     def typed(self, x: Any, dtype: str) -> Any:
         """A value as one of a data type of NNEF."""
@@ -121,9 +221,7 @@ class Call(Step):
         return self.reading.converted(x, dtype, self.hint, self.span)
 
     def whole(self, x: Any, dtype: str | None = None) -> Any:
-        """Whole scalars as integers, if that is the data type of the result, or another
-        one that is given.
-        """
+        """Whole scalars as integers, if that is a data type, or else that of the result."""
         is_scalar = isinstance(x, Tensor) and x.dtype == "scalar"
         if not is_scalar or (dtype or self.result_dtype) != "integer":
             return x
@@ -148,9 +246,9 @@ class Call(Step):
         self.require(is_known(value), f"{what} must not depend on the inputs")
         return value
 
-    def alone(self, *made: Any) -> list[Any]:
+    def alone(self, *leading: Any) -> list[Any]:
         """The first results, if there is no need of others, nor of those that are None."""
-        results = [*made, *[None] * (len(self.fake) - len(made))]
+        results = [*leading, *[None] * (len(self.fake) - len(leading))]
         needed = (part.args[1] for part in self.node.users if part.users)
         is_alone = all(results[place] is not None for place in needed)
         self.require(is_alone, "only the first result can be used")
@@ -163,14 +261,5 @@ class Call(Step):
 
     def stopped(self, x: Any) -> Any:
         """A value that no gradient flows through."""
-        return self.reading.stopped(x)
-
-
-# Settings that are looked at elsewhere: see `ProgramReading`.
-_CHECKED = frozenset({"dtype"})
-
-
-def _equals(value: Any, default: Any) -> bool:
-    if isinstance(value, (Tensor, np.ndarray)) or isinstance(default, np.ndarray):
-        return False
-    return bool(value == default)
+        is_scalar = isinstance(x, Tensor) and x.dtype == "scalar"
+        return self.reading.emitter.stop(x) if is_scalar else x

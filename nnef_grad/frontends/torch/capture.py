@@ -12,7 +12,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from inspect import signature
-from pathlib import Path
 from textwrap import shorten
 from traceback import extract_stack, walk_tb
 from typing import Any
@@ -20,16 +19,14 @@ from unittest.mock import patch
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.checkpoint import CheckpointFunction
 
 from nnef_grad.base.errors import NnefGradError, UnsupportedError, UsageError
+from nnef_grad.frontends.torch.nodes import is_network
 
 # The longest message of torch; some contain tensors.
 _LONGEST = 400
-
-# Folders without the code of a network.
-_NO_NETWORKS = str(Path(torch.__file__).parent), str(Path(__file__).parents[2])
 
 
 def capture(
@@ -39,17 +36,12 @@ def capture(
     *,
     allow_own_backward: bool,
 ) -> tuple[Any, list[str]]:
-    """The program of a module, as `torch.export` gives it, and warnings.
-
-    Raises:
-        UsageError: the inputs do not fit the module.
-        UnsupportedError: torch cannot export the module, or it has derivatives of its own.
-    """
+    """The program of a module, as `torch.export` gives it, and warnings."""
     args, kwargs = _arguments(module, given)
     _refuse_hooks(module)
     seen = _Seen()
     try:
-        with _exporting(seen, allow_own_backward), _plain_results(module):
+        with _exporting(module, seen, allow_own_backward):
             program = torch.export.export(
                 module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
             )
@@ -104,22 +96,6 @@ def _message(error: Exception, seen: _Seen) -> str:
     return f"{what}; {why}" if advice else what
 
 
-def _detached(leaf: Any) -> Any:
-    return leaf.detach() if isinstance(leaf, torch.Tensor) else leaf
-
-
-def _entered(refuse: Callable[..., Any]) -> Callable[..., Any]:
-    """Functions that enter hooks for saved tensors: torch's own change nothing."""
-    enter = torch.autograd.graph.saved_tensors_hooks.__enter__
-
-    def entered(hooks: Any) -> Any:
-        if type(hooks) is torch.autograd.graph.saved_tensors_hooks:
-            refuse()
-        return enter(hooks)
-
-    return entered
-
-
 class _Watched:
     """A node of autograd, to which no hooks can be added."""
 
@@ -131,54 +107,28 @@ class _Watched:
         return getattr(self._node, name)
 
 
-def _watched(node: Any, refuse: Callable[..., Any]) -> Any:
-    # Inputs have no gradients while a module is exported, and will have some.
-    return None if isinstance(node, nn.Parameter) else _Watched(node, refuse)
-
-
-@contextmanager
-def _plain_results(module: nn.Module) -> Iterator[None]:
-    """Leaves out of the results what torch.export does not know, such as caches."""
-    forward = module.forward
-
-    @wraps(forward)
-    def known(*args: Any, **kwargs: Any) -> Any:
-        return tree_map(_if_known, forward(*args, **kwargs))
-
-    with patch.object(module, "forward", known):
-        yield
-
-
 def _if_known(leaf: Any) -> Any:
+    """A result, unless torch.export does not know it, such as a cache."""
     is_known = isinstance(leaf, (torch.Tensor, int, float, str, torch.SymInt))
     return leaf if is_known else None
 
 
 def plain(module: nn.Module) -> nn.Module:
-    """The module inside of wrappers that compile it or spread it over devices.
-
-    Raises:
-        UsageError: it is no module that can be exported.
-    """
-    while True:
-        inner = getattr(module, "_orig_mod", None)
-        if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-            inner = module.module
-        if inner is None:
-            break
-        module = inner
+    """The module inside of wrappers that compile it or spread it over devices."""
+    wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    while (
+        isinstance(module, wrappers) or getattr(module, "_orig_mod", None) is not None
+    ):
+        name = "module" if isinstance(module, wrappers) else "_orig_mod"
+        module = getattr(module, name)
     for name, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
             what = f"'{name}' is a ScriptModule" if name else "this is a ScriptModule"
             raise UsageError(f"{what}: pass the module that it was made from")
-    lazy = [
-        name
-        for name, tensor in [*module.named_parameters(), *module.named_buffers()]
-        if nn.parameter.is_lazy(tensor)
-    ]
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    lazy = ", ".join(repr(name) for name, x in tensors if nn.parameter.is_lazy(x))
     if lazy:
-        named = ", ".join(map(repr, lazy))
-        message = f"the parameters {named} have no shape yet: call the module once"
+        message = f"the parameters {lazy} have no shape yet: call the module once"
         raise UsageError(message)
     return module
 
@@ -196,25 +146,19 @@ def _arguments(
     except TypeError as error:
         message = f"the example inputs do not fit 'forward': {error}"
         raise UsageError(message) from None
-    leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+    leaves = tree_leaves((args, kwargs))
     if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
         raise UsageError("there is no tensor among the example inputs")
-    args, kwargs = _each_its_own((args, kwargs))
-    return args, kwargs
-
-
-def _each_its_own(given: Any) -> Any:
-    """The arguments; a tensor that is given twice as two, which torch.export takes for one."""
-    seen: list[torch.Tensor] = []
+    seen: list[int] = []
 
     def own(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        is_new = all(leaf is not earlier for earlier in seen)
-        seen.append(leaf)
+        """A tensor that is given twice as two, which torch.export takes for one."""
+        seen.append(id(leaf))
+        is_new = not isinstance(leaf, torch.Tensor) or seen.count(id(leaf)) == 1
         return leaf if is_new else leaf.detach().clone()
 
-    return tree_map(own, given)
+    args, kwargs = tree_map(own, (args, kwargs))
+    return args, kwargs
 
 
 def _refuse_hooks(module: nn.Module) -> None:
@@ -233,7 +177,9 @@ def _refuse_hooks(module: nn.Module) -> None:
 
 
 @contextmanager
-def _exporting(seen: _Seen, allow_own_backward: bool) -> Iterator[None]:
+def _exporting(
+    module: nn.Module, seen: _Seen, allow_own_backward: bool
+) -> Iterator[None]:
     """Makes what torch.export would pass over be seen while a module is exported."""
     apply = torch.autograd.Function.__dict__["apply"].__func__
 
@@ -249,44 +195,38 @@ def _exporting(seen: _Seen, allow_own_backward: bool) -> Iterator[None]:
         seen.own.append(cls.__name__)
         return apply(cls, *args, **kwargs)
 
-    def hooked(*_: Any, **__: Any) -> Any:
-        message = f"a hook that changes gradients is registered at {_caller()}"
-        raise UnsupportedError(f"{message}: compute without it")
-
-    def replaced(*_: Any) -> None:
-        message = f"the data of a tensor or parameter are replaced at {_caller()}"
-        raise UnsupportedError(f"{message}: make a new tensor")
-
     set_attribute = nn.Module.__setattr__
 
-    def assigned(module: Any, name: str, value: Any) -> None:
-        before = vars(module).get(name)
+    def assigned(part: Any, name: str, value: Any) -> None:
+        before = vars(part).get(name)
         if isinstance(before, torch.Tensor) and value is not before:
-            seen.states.append((module, name))
-        set_attribute(module, name, value)
+            seen.states.append((part, name))
+        set_attribute(part, name, value)
 
     derivative = torch.autograd.grad
 
     def slopes(*args: Any, create_graph: bool = False, **kwargs: Any) -> Any:
         seen.derivatives.append(_caller())
-        found = derivative(*args, create_graph=create_graph, **kwargs)
-        return found if create_graph else tree_map(_detached, found)
+        gradients = derivative(*args, create_graph=create_graph, **kwargs)
+        if create_graph:
+            return gradients
+        return tree_map_only(torch.Tensor, torch.Tensor.detach, gradients)
 
-    node_of = torch.Tensor.grad_fn.__get__
+    forward = module.forward
 
-    patches: list[tuple[Any, str, Any]] = [
+    @wraps(forward)
+    def plain_results(*args: Any, **kwargs: Any) -> Any:
+        return tree_map(_if_known, forward(*args, **kwargs))
+
+    patches = [
+        *_refusals(),
+        (module, "forward", plain_results),
         (torch.autograd.Function, "apply", classmethod(applied)),
         (torch.autograd, "grad", slopes),
         (nn.Module, "__setattr__", assigned),
-        (torch.autograd.graph, "register_multi_grad_hook", hooked),
-        (torch.autograd.graph.saved_tensors_hooks, "__enter__", _entered(hooked)),
-        (torch.Tensor, "grad_fn", property(lambda x: _watched(node_of(x), hooked))),
-        (torch.Tensor, "register_hook", hooked),
-        (torch.Tensor, "register_post_accumulate_grad_hook", hooked),
         (nn.modules.transformer, "_detect_is_causal_mask", _is_causal),
         (torch.inference_mode, "__enter__", _disable_gradients),
         (torch.inference_mode, "__exit__", _restore_gradients),
-        (torch.Tensor, "data", property(lambda x: x.detach(), replaced)),
     ]
     with ExitStack() as stack:
         stack.enter_context(torch.enable_grad())
@@ -295,25 +235,56 @@ def _exporting(seen: _Seen, allow_own_backward: bool) -> Iterator[None]:
         yield
 
 
+def _refusals() -> list[tuple[Any, str, Any]]:
+    """The functions of torch that register hooks or replace data, which refuse it."""
+    saving = torch.autograd.graph.saved_tensors_hooks
+    enter, node_of = saving.__enter__, torch.Tensor.grad_fn.__get__
+
+    def hooked(*_: Any, **__: Any) -> Any:
+        message = f"a hook that changes gradients is registered at {_caller()}"
+        raise UnsupportedError(f"{message}: compute without it")
+
+    def replaced(*_: Any) -> None:
+        message = f"the data of a tensor or parameter are replaced at {_caller()}"
+        raise UnsupportedError(f"{message}: make a new tensor")
+
+    def entered(hooks: Any) -> Any:
+        # Torch's own, which inherit from it, change nothing.
+        return hooked() if type(hooks) is saving else enter(hooks)
+
+    def watched(x: Any) -> Any:
+        node = node_of(x)
+        # Inputs have no gradients while a module is exported, and will have some.
+        return None if isinstance(node, nn.Parameter) else _Watched(node, hooked)
+
+    return [
+        (torch.autograd.graph, "register_multi_grad_hook", hooked),
+        (saving, "__enter__", entered),
+        (torch.Tensor, "grad_fn", property(watched)),
+        (torch.Tensor, "register_hook", hooked),
+        (torch.Tensor, "register_post_accumulate_grad_hook", hooked),
+        (torch.Tensor, "data", property(lambda x: x.detach(), replaced)),
+    ]
+
+
 @contextmanager
 def silence() -> Iterator[None]:
     """No warnings of torch about itself, and no logs of errors that it raises."""
-    known = {
-        n: log for n, log in logging.root.manager.loggerDict.items() if "torch" in n
-    }
-    loggers = [log for log in known.values() if isinstance(log, logging.Logger)]
-    handlers = [handler for log in loggers for handler in log.handlers]
+    loggers = logging.root.manager.loggerDict.items()
     with warnings.catch_warnings(), ExitStack() as stack:
         warnings.simplefilter("ignore")
-        for handler in handlers:
+        for handler in [
+            handler
+            for name, log in loggers
+            if "torch" in name and isinstance(log, logging.Logger)
+            for handler in log.handlers
+        ]:
             stack.enter_context(patch.object(handler, "filter", lambda _: False))
         yield
 
 
 def _is_causal(mask: Any, is_causal: bool | None = None, size: Any = None) -> bool:
-    """The answer of the caller: whether a mask is causal depends on its values, and the mask
-    has the same effect.
-    """
+    """The answer of the caller: it depends on values, and the mask has the same effect."""
     return bool(is_causal)
 
 
@@ -328,29 +299,22 @@ def _restore_gradients(mode: Any, *_: Any) -> None:
 
 def _caller() -> str:
     """The line of the network that runs now."""
-    frames = (f for f in reversed(extract_stack()) if _is_network(f.filename))
+    frames = (f for f in reversed(extract_stack()) if is_network(f.filename))
     frame = next(frames, None)
     return "an unknown line" if frame is None else f"{frame.filename}:{frame.lineno}"
-
-
-def _is_network(file: str) -> bool:
-    return not file.startswith((*_NO_NETWORKS, "<")) and "unittest/mock" not in file
 
 
 def _place(error: Exception) -> str:
     """The line of the network that an exception comes from."""
     frames = [(f.f_code.co_filename, n) for f, n in walk_tb(error.__traceback__)]
-    found = [frame for frame in frames if _is_network(frame[0])]
+    own = [frame for frame in frames if is_network(frame[0])]
     # The first frames are the caller's: the last one is the line of the network.
-    return f"; at {found[-1][0]}:{found[-1][1]}" if found else ""
+    return f"; at {own[-1][0]}:{own[-1][1]}" if own else ""
 
 
 def reason(error: Exception) -> str:
     """The message of an exception, on one line."""
     lines = (line.strip() for line in str(error).splitlines())
-    kept = [
-        line for line in lines if line and not re.match("For (more|extended)", line)
-    ]
-    return shorten(
-        "; ".join(kept) or type(error).__name__, _LONGEST, placeholder=" ..."
-    )
+    kept = [x for x in lines if x and not re.match("For (more|extended)", x)]
+    message = "; ".join(kept) or type(error).__name__
+    return shorten(message, _LONGEST, placeholder=" ...")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,12 +29,10 @@ from nnef_grad.base.source import Source, Span
 from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.conversion import declare_as_read
 from nnef_grad.frontends.reading import Later, valid_name
-from nnef_grad.frontends.torch.call import function_of
+from nnef_grad.frontends.torch.call import array_of, dtype_name, function_of, value_of
 from nnef_grad.frontends.torch.capture import capture, plain, reason, silence
-from nnef_grad.frontends.torch.marks import mark_stops, writes
 from nnef_grad.frontends.torch.model import TorchModel
-from nnef_grad.frontends.torch.places import sources
-from nnef_grad.frontends.torch.program_values import array_of, dtype_name, value_of
+from nnef_grad.frontends.torch.nodes import mark_stops, sources, writes
 from nnef_grad.frontends.torch.reading import ProgramReading
 from nnef_grad.frontends.torch.symbols import Symbols, of_batch, symbols_of
 from nnef_grad.frontends.values import is_known
@@ -44,6 +42,7 @@ from nnef_grad.storage.files import PathLike, reading
 
 _NOWHERE = Span(Source("<module>", ""), 0, 0)
 _LOW = (torch.float16, torch.bfloat16, torch.float64)
+_STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
 @silence()
@@ -67,7 +66,11 @@ def read(
         raise UsageError(f"from_torch takes a module, a program or its file: {what}")
     else:
         module = plain(module)
-        name, own = type(module).__name__, _identities(module)
+        # A program knows the memory of parameters and buffers alone, which some share.
+        parameters = module.named_parameters(remove_duplicate=False)
+        buffers = module.named_buffers(remove_duplicate=False)
+        own = {name: id(tensor) for name, tensor in (*parameters, *buffers)}
+        name = type(module).__name__
         shapes = of_batch(module, given) if batch is not None else dynamic_shapes
         program, warnings = capture(
             module, given, shapes, allow_own_backward=allow_own_backward
@@ -98,13 +101,13 @@ def _loaded(path: PathLike) -> ExportedProgram:
 def _functional(program: ExportedProgram) -> ExportedProgram:
     """The program with operations that are read here, none of which writes into a tensor."""
     mark_stops(program.graph_module)
-    if _has_writes(program.graph_module):
+    if any(writes(node) or _writes_statistics(node) for node in _calls(program)):
         program = _decomposed(program, {})
-    known = torch.export.default_decompositions()
+    table = torch.export.default_decompositions()
     done: set[Any] = set()
     # What something is decomposed into may have to be decomposed itself.
-    while missing := {*_missing(program.graph_module)} & {*known} - done:
-        program = _decomposed(program, {t: known[t] for t in missing})
+    while missing := _not_read(program) & {*table} - done:
+        program = _decomposed(program, {t: table[t] for t in missing})
         done |= missing
     return program
 
@@ -119,26 +122,20 @@ def _decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProg
         raise UnsupportedError(message) from error
 
 
-def _missing(module: Any) -> Iterator[Any]:
+def _not_read(program: ExportedProgram) -> set[Any]:
     """The operations that are not read as they are."""
-    for node in _calls(module):
-        is_overload = isinstance(node.target, torch._ops.OpOverload)
-        if is_overload and (
-            function_of(node.target) is None or _writes_statistics(node)
-        ):
-            yield node.target
+    return {
+        node.target
+        for node in _calls(program)
+        if function_of(node.target) is None or _writes_statistics(node)
+    }
 
 
-def _calls(module: Any) -> Iterator[Any]:
-    """The nodes that call an operation."""
-    for part in module.modules():
-        for node in part.graph.nodes if hasattr(part, "graph") else ():
-            if node.op == "call_function":
-                yield node
-
-
-def _has_writes(module: Any) -> bool:
-    return any(writes(node) or _writes_statistics(node) for node in _calls(module))
+def _calls(program: ExportedProgram) -> Iterator[Any]:
+    """The nodes that call an operation, also in blocks."""
+    for part in program.graph_module.modules():
+        nodes = part.graph.nodes if hasattr(part, "graph") else ()
+        yield from (node for node in nodes if node.op == "call_function")
 
 
 def _writes_statistics(node: Any) -> bool:
@@ -151,10 +148,10 @@ def _writes_statistics(node: Any) -> bool:
 
 def _conversions(program: ExportedProgram) -> list[str]:
     """A warning if the module is of another precision than the graph."""
-    kinds = {t.dtype for t in [*program.state_dict.values(), *program.constants.values()]
-             if isinstance(t, torch.Tensor) and t.dtype in _LOW}  # fmt: skip
-    named = ", ".join(sorted(map(str, kinds)))
-    return [f"{named} becomes single precision in the graph"] if kinds else []
+    values = (*program.state_dict.values(), *program.constants.values())
+    dtypes = {x.dtype for x in values if isinstance(x, torch.Tensor)}
+    named = ", ".join(sorted(map(str, dtypes.intersection(_LOW))))
+    return [f"{named} becomes single precision in the graph"] if named else []
 
 
 # ---- The graph ----
@@ -170,6 +167,7 @@ class _Program:
         self.reading = ProgramReading(symbols)
         self.reading.constants = tuple(program.constants.values())
         self.inputs: dict[str, Tensor] = {}
+        self.parameters: dict[str, Later] = {}
         self.names: dict[str, list[str]] = _tied(program, own)
         self.moved = [
             spec
@@ -181,23 +179,21 @@ class _Program:
     def model(self, name: str) -> TorchModel:
         """The graph, and what torch calls its variables."""
         signature = self.program.graph_signature
-        fakes = {n.name: n.meta.get("val") for n in self.program.graph.nodes
-                 if n.op == "placeholder"}  # fmt: skip
-        made: dict[str, Any] = {}
+        fakes = {n.name: n.meta.get("val") for n in self.program.graph.nodes}
         self._refuse_counters()
-        values = [self._value(spec, fakes, made) for spec in signature.input_specs]
+        values = [self._value(spec, fakes) for spec in signature.input_specs]
         try:
             returned = self.reading.run(self.program.graph_module, values)
         except NoValueError:
             returned = None
-        if self.reading.problems:
-            raise UnsupportedError.collect(_once(self.reading.problems))
+        if problems := self.reading.problems:
+            # What is said of one place once.
+            distinct = {(p.message, str(p.span)): p for p in problems}
+            raise UnsupportedError.collect([*distinct.values()])
         return self._finished(name, *self._results(signature.output_specs, returned))
 
     def _refuse_counters(self) -> None:
-        """Refuses buffers of integers that are changed, and read for anything else: they
-        are constants of the graph.
-        """
+        """Refuses buffers of integers, which are constants, that are changed and read."""
         signature = self.program.graph_signature
         last = self.program.graph.output_node().args[0]
         pairs = list(zip(signature.output_specs, last, strict=True))
@@ -210,78 +206,61 @@ class _Program:
                 message = f"the integer buffer '{spec.target}' is both changed and read"
                 raise UnsupportedError(f"{message}: make it an input")
 
-    def _value(self, spec: InputSpec, fakes: Any, made: dict[str, Any]) -> Any:
+    def _value(self, spec: InputSpec, fakes: Mapping[str, Any]) -> Any:
         """The value of a placeholder: that of a parameter is made when it is needed."""
-        argument, kind, target = spec.arg, spec.kind, spec.target
+        argument, kind, target = spec.arg, spec.kind, str(spec.target)
         if isinstance(argument, ConstantArgument):
             return argument.value
         if kind is InputKind.USER_INPUT:
-            fake = fakes[argument.name]
+            name, fake = argument.name, fakes[argument.name]
             if not isinstance(fake, torch.Tensor):
-                raise UnsupportedError(
-                    f"the input '{argument.name}' is a number: fix it"
-                )
-            return self._input(argument.name, fake)
-        if kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-            assert target is not None
-            tensor = self._stored(target)
-            has_numbers = tensor.is_floating_point() and tensor.numel() > 0
-            is_variable = has_numbers and (
-                kind is InputKind.PARAMETER
-                or (kind is InputKind.BUFFER and target in self.program.state_dict)
-            )
-            if not is_variable:
-                return Later(partial(value_of, tensor))
-            first = self.names[target][0]
-            make = partial(self.reading.variable, first, tensor)
-            return made.setdefault(first, Later(make))
-        return None
+                raise UnsupportedError(f"the input '{name}' is a number: fix it")
+            dtype, shape = dtype_name(fake.dtype), self.reading.symbols.shape(fake)
+            self.inputs[name] = self.reading.input(name, dtype, shape)
+            return self.inputs[name]
+        if kind not in _STATE:
+            return None
+        tensor, is_parameter = self._stored(target), kind is InputKind.PARAMETER
+        is_kept = kind is InputKind.BUFFER and target in self.program.state_dict
+        has_numbers = tensor.is_floating_point() and tensor.numel() > 0
+        if not has_numbers or not (is_parameter or is_kept):
+            return Later(partial(value_of, tensor))
+        first = self.names[target][0]
+        later = Later(partial(self.reading.variable, first, tensor))
+        return self.parameters.setdefault(first, later)
 
     def _stored(self, name: str) -> torch.Tensor:
-        stored = self.program.state_dict.get(name)
-        found = self.program.constants.get(name) if stored is None else stored
-        assert isinstance(found, torch.Tensor)
-        return found
-
-    def _input(self, name: str, fake: torch.Tensor) -> Tensor:
-        shape = tuple(map(self.reading.symbols.extent, fake.shape))
-        made = self.reading.input(name, dtype_name(fake.dtype), shape)
-        self.inputs[name] = made
-        return made
+        tensor = self.program.state_dict.get(name, self.program.constants.get(name))
+        assert isinstance(tensor, torch.Tensor)
+        return tensor
 
     # Results
 
     def _results(
         self, specs: Sequence[OutputSpec], returned: Any
     ) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
-        """The tensors that the module returns, with their names, and the new values of
-        buffers.
-        """
-        paths = iter(self._paths())
-        found: list[tuple[str, Any]] = []
+        """The tensors that the module returns, with names; the new values of buffers."""
+        paths, results = iter(self._paths()), []
         updates: dict[str, Any] = {}
+        inputs = self.program.graph_signature.input_specs
+        plain = {s.target for s in inputs if s.kind is InputKind.CONSTANT_TENSOR}
         for spec, value in zip(specs, returned, strict=True):
+            target = str(spec.target)
             if spec.kind is OutputKind.USER_OUTPUT:
                 path = next(paths)
                 if not isinstance(spec.arg, (ConstantArgument, SymIntArgument)):
-                    found.append(("_".join(path) or "output", value))
-            elif spec in self.moved and self._differs(str(spec.target), value):
-                updates[str(spec.target)] = value
+                    results.append(("_".join(path) or "output", value))
+            elif spec in self.moved and self._differs(target, value):
+                if target in plain:
+                    # From one call to the next nobody would give it back.
+                    message = f"forward assigns a new value to the attribute '{target}'"
+                    advice = "make it a buffer, by register_buffer"
+                    raise UnsupportedError(f"{message}: {advice}")
+                updates[target] = value
             elif spec.kind is OutputKind.USER_INPUT_MUTATION:
-                message = f"the module writes into its input '{spec.target}'"
+                message = f"the module writes into its input '{target}'"
                 raise UnsupportedError(f"{message}: let it write into a clone")
-        self._refuse_states(updates)
-        return found, updates
-
-    def _refuse_states(self, updates: Collection[str]) -> None:
-        """Refuses tensors that a module keeps from one call to the next without a buffer:
-        nobody would give them back.
-        """
-        specs = self.program.graph_signature.input_specs
-        plain = {s.target for s in specs if s.kind is InputKind.CONSTANT_TENSOR}
-        for name in plain.intersection(updates):
-            message = f"forward assigns a new value to the attribute '{name}'"
-            raise UnsupportedError(f"{message}: make it a buffer, by register_buffer")
+        return results, updates
 
     def _differs(self, name: str, value: Any) -> bool:
         """Whether this is not what a buffer has anyway, as where it is assigned to itself."""
@@ -312,27 +291,42 @@ class _Program:
         if not outputs:
             raise UsageError("the module returns no tensor")
         inputs = (*self.inputs.values(), *reading.drawn)
-        graph = put_inputs_first(
-            _without_unused(reading.graph_of(name, inputs, outputs))
-        )
+        graph = _without_unused(reading.graph_of(name, inputs, outputs))
         # The new value of a buffer has the shape that the buffer has in torch.
-        updated = {reading.variables.get(name) for name in updates}
-        graph = declare_as_read(graph, updated)
+        kept = {reading.variables.get(name) for name in updates}
+        graph = declare_as_read(put_inputs_first(graph), kept)
+        places = {graph.names[x]: n for n, x in enumerate(self.inputs.values())}
         moved = zip(updates, graph.output_names[len(results) :], strict=True)
-        return self._with_names(graph, dict(moved))
+        parameters, buffers, trainable, shapes = self._called(graph)
+        return TorchModel(
+            graph,
+            reading.data_of(graph),
+            parameters,
+            buffers,
+            trainable,
+            shapes,
+            {name: places[name] for name in graph.input_names if name in places},
+            dict(moved),
+            {
+                graph.names[t]: how
+                for t, how in reading.drawn.items()
+                if t in graph.inputs
+            },
+        )
 
-    def _with_names(self, graph: Graph, updates: Mapping[str, str]) -> TorchModel:
-        """The model, with the variables that are left, by the names of torch."""
-        reading, names = self.reading, graph.names
+    def _called(self, graph: Graph) -> tuple[Any, ...]:
+        """The variables that are left, by the names of torch: those of parameters, and of
+        buffers; those that are trained; and the shapes in torch.
+        """
         # A variable may have been declared in another shape.
-        kept = {names[variable] for variable in graph.variables}
+        kept = {graph.names[variable] for variable in graph.variables}
         parameters: dict[str, str] = {}
         buffers: dict[str, str] = {}
         trainable: list[str] = []
         shapes: dict[str, Any] = {}
         are_parameters = {*self.program.graph_signature.parameters}
-        for first, variable in reading.variables.items():
-            called = reading.emitter.names[variable]
+        for first, variable in self.reading.variables.items():
+            called = self.reading.emitter.names[variable]
             if called not in kept or first not in self.names:
                 continue
             stored, is_first = self._stored(first), first in are_parameters
@@ -341,35 +335,12 @@ class _Program:
                 (parameters if is_parameter else buffers)[own] = called
                 shapes[own] = tuple(stored.shape)
             trainable += [called] if is_first and stored.requires_grad else []
-        order = {
-            names[tensor]: place for place, tensor in enumerate(self.inputs.values())
-        }
-        drawn = {names[t]: how for t, how in reading.drawn.items() if t in graph.inputs}
-        return TorchModel(
-            graph,
-            reading.data_of(graph),
-            parameters,
-            buffers,
-            tuple(trainable),
-            shapes,
-            {name: order[name] for name in graph.input_names if name in order},
-            updates,
-            drawn,
-        )
+        return parameters, buffers, tuple(trainable), shapes
 
 
 def _word(step: Any) -> str:
     """A step of the path to a result, such as a key or an index, as a word."""
     return str(getattr(step, "key", getattr(step, "idx", getattr(step, "name", step))))
-
-
-def _identities(module: nn.Module) -> dict[str, int]:
-    """An identity for each parameter and buffer of a module, by name: a program knows their
-    memory alone, which some share.
-    """
-    parameters = module.named_parameters(remove_duplicate=False)
-    buffers = module.named_buffers(remove_duplicate=False)
-    return {name: id(tensor) for name, tensor in (*parameters, *buffers)}
 
 
 def _tied(program: ExportedProgram, own: Mapping[str, int]) -> dict[str, list[str]]:
@@ -391,8 +362,3 @@ def _without_unused(graph: Graph) -> Graph:
     gone = {*graph.inputs} - {*kept}
     operations = tuple(op for op in graph.operations if gone.isdisjoint(op.outputs))
     return replace(graph, inputs=kept, operations=operations)
-
-
-def _once(problems: Sequence[Problem]) -> list[Problem]:
-    """Problems without those that say the same of the same place."""
-    return list({(p.message, str(p.span)): p for p in problems}.values())

@@ -17,11 +17,12 @@ from nnef_grad.frontends.torch import operations as _operations  # noqa: F401
 from nnef_grad.frontends.torch.call import (
     HIGHER,
     Call,
+    ProgramValues,
+    dtype_name,
     function_of,
+    value_of,
 )
-from nnef_grad.frontends.torch.marks import AUTOCAST, BLOCK
-from nnef_grad.frontends.torch.places import span_of
-from nnef_grad.frontends.torch.program_values import ProgramValues, dtype_name, value_of
+from nnef_grad.frontends.torch.nodes import AUTOCAST, BLOCK, span_of
 from nnef_grad.frontends.values import is_known, is_open, shape_of
 from nnef_grad.graph.ir import Tensor
 
@@ -42,33 +43,26 @@ class ProgramReading(ProgramValues):
     """Reads the operations of a program."""
 
     def run(self, module: Any, values: Sequence[Any]) -> Any:
-        """The results of a graph of PyTorch.
-
-        Args:
-            module: the graph, with the blocks that it has.
-            values: a value, or a function that makes it, for each placeholder.
-        """
-        known: dict[Any, Any] = {}
+        """The results of a graph, from a value for each placeholder, or what makes it."""
+        results: dict[Any, Any] = {}
         given = iter(values)
         for node in module.graph.nodes:
             if node.op == "placeholder":
-                known[node] = next(given)
+                results[node] = next(given)
             elif node.op == "get_attr":
-                known[node] = self._attribute(module, node.target)
+                value = operator.attrgetter(node.target)(module)
+                is_tensor = isinstance(value, torch.Tensor)
+                results[node] = value_of(value) if is_tensor else value
             elif node.op == "output":
-                return self._arguments(known, node.args[0])
+                return self._arguments(results, node.args[0])
             elif not _has_failed(node):
-                self._take(known, node)
+                self._take(results, node)
         raise AssertionError("a graph without results")
 
-    def _attribute(self, module: Any, name: str) -> Any:
-        found = operator.attrgetter(name)(module)
-        return value_of(found) if isinstance(found, torch.Tensor) else found
-
-    def _take(self, known: dict[Any, Any], node: Any) -> None:
+    def _take(self, results: dict[Any, Any], node: Any) -> None:
         """Reads an operation; if that fails, its results have no values."""
         try:
-            known[node] = self._operation(known, node)
+            results[node] = self._operation(results, node)
         except NoValueError:
             pass
         except NnefGradError as error:
@@ -78,11 +72,11 @@ class ProgramReading(ProgramValues):
             message = f"{node.target}: {type(error).__name__}: {error}"
             self.problems.append(Problem(message, span_of(node)))
 
-    def _operation(self, known: dict[Any, Any], node: Any) -> Any:
+    def _operation(self, results: dict[Any, Any], node: Any) -> Any:
         target = node.target
         if str(target).startswith(_CHECKS):
             return None
-        args, kwargs = (self._arguments(known, a) for a in (node.args, node.kwargs))
+        args, kwargs = (self._arguments(results, a) for a in (node.args, node.kwargs))
         call = Call(self, node, _hint(node), span_of(node))
         has_tensors = any(isinstance(x, Tensor) for x in args)
         if has_tensors and _ARITHMETIC.get(target):
@@ -90,43 +84,41 @@ class ProgramReading(ProgramValues):
             return call(_ARITHMETIC[target], *args)
         if target in _ARITHMETIC or getattr(target, "__module__", "") == "math":
             return target(*args)
-        if target is BLOCK:
-            return self.run(args[1], args[2:])
-        if target is AUTOCAST:
-            return self.run(args[4], args[5:])
-        if _is_empty(call.fake):
+        if target in (BLOCK, AUTOCAST):
+            settings = 1 if target is BLOCK else 4
+            return self.run(args[settings], args[settings + 1 :])
+        is_tensor = isinstance(call.fake, torch.Tensor)
+        if is_tensor and any(isinstance(n, int) and n == 0 for n in call.fake.shape):
+            # Without elements it is known.
             return np.zeros(call.result_shape)
         if str(target) in HIGHER:
             return HIGHER[str(target)](call, *args, **kwargs)
-        values = {n: self._arguments(known, n) for n in node.all_input_nodes}
-        result = _computed(call, values)
+        result = _computed(call, self._arguments(results, tuple(node.all_input_nodes)))
         if result is not None:
             return result
         _refuse_wrapping(call)
         function = function_of(target)
         if function is None:
-            if isinstance(call.fake, torch.Tensor):
+            if is_tensor:
                 dtype_name(call.fake.dtype)  # refuses complex numbers
             raise UnsupportedError(f"there is no operation '{target}'", call.span)
         with located(call.span):
             return _as_in_torch(call, call.run(function, args, kwargs), call.fake)
 
-    def _arguments(self, known: Mapping[Any, Any], arguments: Any) -> Any:
+    def _arguments(self, results: Mapping[Any, Any], arguments: Any) -> Any:
         """Arguments with the values of nodes in their place."""
 
         def value(node: Any) -> Any:
-            if node not in known:
+            if node not in results:
                 raise NoValueError
-            found = known[node]
-            return found() if isinstance(found, Later) else found
+            result = results[node]
+            return result() if isinstance(result, Later) else result
 
         return torch.fx.node.map_arg(arguments, value)
 
 
 def _hint(node: Any) -> str:
-    """The wished name of a result: that of the module of torch.nn that makes it, or else
-    that of torch.
-    """
+    """The wished name of a result: that of a module of torch.nn, or else that of torch."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     if stack:
         path, kind = stack[-1][:2]
@@ -138,28 +130,27 @@ def _hint(node: Any) -> str:
 # ---- Operations on known values, which PyTorch itself computes ----
 
 
-def _computed(call: Call, known: Mapping[Any, Any]) -> Any:
+def _computed(call: Call, values: Sequence[Any]) -> Any:
     """The results of an operation whose arguments are all known; None for another one, for
     one that draws numbers or only reserves memory, and for one that gives no tensors.
 
     Args:
-        known: the value of each node before it.
+        values: those of the nodes among its arguments.
     """
     node = call.node
-    given = [known.get(argument) for argument in node.all_input_nodes]
     fakes = call.fake if isinstance(call.fake, (list, tuple)) else [call.fake]
     if not (
         isinstance(node.target, torch._ops.OpOverload)
         and all(isinstance(fake, torch.Tensor) for fake in fakes)
-        and is_known(given)
-        and not is_open(given)
+        and is_known(values)
+        and not is_open(values)
         and torch.Tag.nondeterministic_seeded not in node.target.tags
         and "empty" not in node.target.__name__
     ):
         return None
-    args, kwargs = torch.fx.node.map_arg(
-        (node.args, node.kwargs), lambda argument: _tensor(argument, known[argument])
-    )
+    nodes = node.all_input_nodes
+    tensors = dict(zip(nodes, map(_tensor, nodes, values), strict=True))
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), tensors.__getitem__)
     if "device" in kwargs:
         kwargs = {**kwargs, "device": "cpu"}
     with torch.no_grad():
@@ -175,13 +166,6 @@ def _tensor(node: Any, value: Any) -> Any:
 
 
 # ---- Checks ----
-
-
-def _is_empty(fake: Any) -> bool:
-    """Whether a result has no elements, so that it is known."""
-    return isinstance(fake, torch.Tensor) and any(
-        isinstance(extent, int) and extent == 0 for extent in fake.shape
-    )
 
 
 def _has_failed(node: Any) -> bool:
@@ -207,19 +191,12 @@ def _refuse_wrapping(call: Call) -> None:
     # The complement of a byte is one.
     is_growing = call.packet in _GROWING and 255 not in call.node.args
     if call.packet in _CASTS:
-        is_growing = _is_wider(call.node.args[0].meta["val"].dtype, fake.dtype)
+        source = call.node.args[0].meta["val"].dtype
+        # What fractions become that do not fit is not defined in PyTorch either.
+        is_wider = torch.promote_types(source, fake.dtype) != fake.dtype
+        is_growing = is_wider and not source.is_floating_point
     if is_growing:
         call.refuse(f"{fake.dtype} wraps around: compute with torch.long")
-
-
-def _is_wider(given: Any, made: Any) -> bool:
-    """Whether one type of integers has values that another does not. What fractions become
-    that do not fit is not defined in PyTorch either.
-    """
-    if given is torch.bool or given.is_floating_point:
-        return False
-    mine, theirs = torch.iinfo(given), torch.iinfo(made)
-    return bool(mine.min < theirs.min or mine.max > theirs.max)
 
 
 def _as_in_torch(call: Call, x: Any, fake: Any) -> Any:
@@ -230,10 +207,9 @@ def _as_in_torch(call: Call, x: Any, fake: Any) -> Any:
         return [_as_in_torch(call, *pair) for pair in zip(x, fake, strict=False)]
     if not isinstance(fake, torch.Tensor) or x is None:
         return x
-    symbols = call.reading.symbols
-    symbols.learn(fake.shape, shape_of(x))
-    wanted = tuple(map(symbols.extent, fake.shape))
-    if wanted != tuple(shape_of(x)):
+    call.reading.symbols.learn(fake.shape, shape_of(x))
+    wanted = call.reading.symbols.shape(fake)
+    if wanted != shape_of(x):
         shapes = f"the shape is {list(shape_of(x))} here, and {list(wanted)} there"
         call.refuse(f"{shapes}: please report this")
     return call.typed(x, dtype_name(fake.dtype))

@@ -32,22 +32,21 @@ class Symbols:
         self.extents = dict(extents)
 
     def extent(self, size: Any) -> Dimension:
-        """The extent for a size of PyTorch: an integer, or one with symbols.
-
-        Raises:
-            UnsupportedError: it is no polynomial of symbols, or depends on data.
-        """
+        """The extent for a size of PyTorch: an integer, or a polynomial of symbols."""
         if isinstance(size, int):
             return size
         if not isinstance(size, torch.SymInt):
             return int(size)
-        found: Dimension = self._of(size.node.expr)
-        return found
+        dimension: Dimension = self._of(size.node.expr)
+        return dimension
+
+    def shape(self, tensor: Any) -> Shape:
+        """The shape of a tensor of PyTorch."""
+        sizes: Sequence[Any] = tensor.shape
+        return tuple(self.extent(size) for size in sizes)  # type: ignore[misc]
 
     def learn(self, sizes: Sequence[Any], shape: Shape) -> None:
-        """Takes the extents of symbols that depend on data from a shape: where there is
-        one, the data were known.
-        """
+        """Takes extents that depend on data from a shape: with one, the data were known."""
         for size, extent in zip(sizes, shape, strict=False):
             expression = getattr(getattr(size, "node", None), "expr", None)
             if isinstance(expression, sympy.Symbol) and str(expression).startswith("u"):
@@ -105,20 +104,18 @@ def of_batch(module: nn.Module, given: Any) -> Any:
 def symbols_of(
     program: ExportedProgram, dynamic_shapes: Any, batch: int | None
 ) -> Symbols:
-    """The extents of the symbols of a program. They are called after their `Dim`, or else
-    after the first input and axis that has them.
-    """
-    found: dict[Any, Dimension] = {}
+    """The symbols of a program, called after their `Dim`, or after an input and axis."""
+    extents: dict[Any, Dimension] = {}
     supply = NameSupply()
     for node in program.graph.nodes:
         fake = node.meta.get("val") if node.op == "placeholder" else None
         for axis, size in enumerate(getattr(fake, "shape", ())):
             expression = getattr(getattr(size, "node", None), "expr", None)
-            if getattr(expression, "is_Symbol", False) and expression not in found:
+            if getattr(expression, "is_Symbol", False) and expression not in extents:
                 name = _name_of_axis(program, node.name, axis, dynamic_shapes)
-                made = symbol(supply.fresh(name))
-                found[expression] = made if batch is None else batch
-    return Symbols(found)
+                own = symbol(supply.fresh(name))
+                extents[expression] = own if batch is None else batch
+    return Symbols(extents)
 
 
 def _name_of_axis(
@@ -130,10 +127,8 @@ def _name_of_axis(
     leaves = pytree.tree_leaves(dynamic_shapes, is_leaf=lambda x: _is_axes(x))
     if name in names and len(leaves) == len(names):
         axes = leaves[names.index(name)]
-        found = (
-            axes.get(axis) if isinstance(axes, dict) else axes[axis] if axes else None
-        )
-        name_of_dim = getattr(found, "__name__", None)
+        dim = axes.get(axis) if isinstance(axes, dict) else axes[axis] if axes else None
+        name_of_dim = getattr(dim, "__name__", None)
         if name_of_dim is not None:
             return str(name_of_dim)
     return f"{name.upper()}_{axis}"

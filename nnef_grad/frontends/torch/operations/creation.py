@@ -25,7 +25,7 @@ _ONES = ("ones", "ones_like", "new_ones")
 def filled(call: Call, *_: Any) -> Any:
     """A number everywhere."""
     shape, dtype = call.result_shape, call.result_dtype
-    value = call.given.get("fill_value", int(call.packet in _ONES))
+    value = call.args.get("fill_value", int(call.packet in _ONES))
     if not isinstance(value, Tensor) and is_open(value):
         value = call.whole(*call.scalars(value))
     if isinstance(value, Tensor):
@@ -47,7 +47,7 @@ def _scalar(call: Call, value: Any) -> Any:
 @aten("arange")
 def numbers(call: Call, *_: Any) -> Any:
     """start, start + step, ... before the end."""
-    start, step = call.given.get("start", 0), call.given.get("step", 1)
+    start, step = call.args.get("start", 0), call.args.get("step", 1)
     (count,) = call.result_shape
     is_open_count = has_symbols(count)
     made = call.positions(count, 0, 1) if is_open_count else np.arange(count)
@@ -57,9 +57,7 @@ def numbers(call: Call, *_: Any) -> Any:
 
 @aten("linspace", "logspace")
 def spaced(call: Call, start: Any, end: Any, steps: int, base: float = 10.0) -> Any:
-    """Numbers at equal distances, or powers of them; PyTorch reads the bounds as numbers
-    of Python, without gradients.
-    """
+    """Numbers at equal distances, or powers of them; the bounds have no gradients."""
     start, end = map(call.stopped, call.scalars(start, end))
     shares = np.linspace(0.0, 1.0, steps)
     made = call.expand("mixed", start, end, shares)

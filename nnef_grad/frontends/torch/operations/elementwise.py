@@ -1,13 +1,16 @@
-"""Element by element, with the conventions of PyTorch where a derivative is a choice."""
+"""Element by element, with the conventions of PyTorch where a derivative is a choice:
+arithmetic, functions, comparisons, logic, choices.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
-from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.torch.program_values import FORMULAS
+from nnef_grad.frontends.torch.call import FORMULAS, Call, aten, higher
 from nnef_grad.frontends.values import dtype_of, is_known, is_open, shape_of
 
 # ---- What passes a tensor on ----
@@ -55,28 +58,17 @@ _OPERATORS = {"__lshift__": "bitwise_left_shift", "__rshift__": "bitwise_right_s
 _EXACT = 2**24
 
 
-def operands(call: Call, *values: Any) -> list[Any]:
-    """Operands with the data type of the result, and with as many axes."""
-    dtype = call.result_dtype
-    if dtype == "integer":
-        _require_exact(call, values)
-    return call.aligned(*(call.typed(x, dtype) for x in values))
-
-
-def numbers(call: Call, *values: Any) -> list[Any]:
-    """Operands as scalars, with as many axes."""
+def operands(call: Call, *values: Any, dtype: str | None = None) -> list[Any]:
+    """Operands with a data type, or else that of the result, and with as many axes."""
     if call.result_dtype == "integer":
-        _require_exact(call, values)
-    return call.aligned(*call.scalars(*values))
-
-
-def _require_exact(call: Call, values: Any) -> None:
-    known = [x for x in values if is_known(x) and not is_open(x)]
-    most = max((np.max(np.abs(x), initial=0) for x in known), default=0)
-    call.require(
-        most < _EXACT,
-        f"integers are computed in single precision, which has no {most} exactly",
-    )
+        known = [x for x in values if is_known(x) and not is_open(x)]
+        most = max((np.max(np.abs(x), initial=0) for x in known), default=0)
+        message = (
+            f"integers are computed in single precision, which has no {most} exactly"
+        )
+        call.require(most < _EXACT, message)
+    wanted = dtype or call.result_dtype
+    return call.aligned(*(call.typed(x, wanted) for x in values))
 
 
 @aten(*_SAME, *_RENAMED)
@@ -86,13 +78,14 @@ def same(call: Call, x: Any) -> Any:
 
 
 @aten(*FORMULAS, *_OPERATORS)
-def formula(call: Call, *given: Any) -> Any:
+def formula(call: Call, *arguments: Any) -> Any:
     """A formula, for tensors with one number of axes; what is None has its default."""
     fragment = FORMULAS[_OPERATORS.get(call.packet, call.packet)]
-    pairs = zip(fragment.parameters, given, strict=False)
+    pairs = zip(fragment.parameters, arguments, strict=False)
     values = {p.name: x for p, x in pairs if x is not None}
     names = [p.name for p in fragment.operands]
-    values.update(zip(names, numbers(call, *map(values.get, names)), strict=True))
+    scalars = operands(call, *map(values.get, names), dtype="scalar")
+    values.update(zip(names, scalars, strict=True))
     return call.whole(call.reading.body(fragment, values, call.hint, call.span))
 
 
@@ -102,20 +95,13 @@ def formula(call: Call, *given: Any) -> Any:
 _LOGIC = {"add": "or", "mul": "and"}
 
 
-@aten("add", "sub")
-def added(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
-    """x + alpha y, or x - alpha y."""
-    name = call.packet
+@aten("add", "sub", "mul")
+def arithmetic(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
+    """x + alpha y, x - alpha y, or x y."""
     x, y = operands(call, x, y)
     if call.result_dtype == "logical":
-        return call(_LOGIC[name], x, y)
-    return call(name, x, y if alpha == 1 else call("mul", y, alpha, hint="part"))
-
-
-@aten("mul", "multiply")
-def _product(call: Call, x: Any, y: Any) -> Any:
-    is_logical = call.result_dtype == "logical"
-    return call(_LOGIC["mul"] if is_logical else "mul", *operands(call, x, y))
+        return call(_LOGIC[call.packet], x, y)
+    return call(call.packet, x, y if alpha == 1 else call("mul", y, alpha, hint="part"))
 
 
 _POWERS = {2: "sqr", 0.5: "sqrt", -0.5: "rsqrt", -1: "rcp", -2: "rsqr"}
@@ -125,7 +111,7 @@ _POWERS = {2: "sqr", 0.5: "sqrt", -0.5: "rsqrt", -1: "rcp", -2: "rsqr"}
 def _power(call: Call, x: Any, y: Any) -> Any:
     if isinstance(y, (int, float)) and y in _POWERS:
         return call(_POWERS[y], call.typed(x, call.result_dtype))
-    made = call("pow", *numbers(call, x, y))
+    made = call("pow", *operands(call, x, y, dtype="scalar"))
     is_whole = call.result_dtype == "integer"
     return call.whole(call("round", made)) if is_whole else made
 
@@ -135,9 +121,7 @@ _ROUNDINGS = {"trunc": "towards_zero", "fix": "towards_zero", "round": "round_ev
 
 @aten("floor", "ceil", *_ROUNDINGS)
 def rounded(call: Call, x: Any, decimals: int = 0) -> Any:
-    """The next whole number on one side, or the nearest with so many decimals; halves go to
-    even numbers.
-    """
+    """The next whole number, or the nearest with so many decimals; halves become even."""
     if dtype_of(x) == "integer":
         return x
     if call.packet not in _ROUNDINGS:
@@ -155,14 +139,12 @@ def rounded(call: Call, x: Any, decimals: int = 0) -> Any:
 
 @aten("clamp", "clip")
 def clamped(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
-    """x between bounds; its derivative at a bound is 1, as a bound is the first operand
-    of the extremum.
-    """
+    """x between bounds; its derivative at one is 1: of an extremum they come first."""
     bounds = [pair for pair in (("max", low), ("min", high)) if pair[1] is not None]
-    made, *given = operands(call, x, *(bound for _, bound in bounds))
-    for (name, _), bound in zip(bounds, given, strict=True):
-        made = call(name, bound, made)
-    return made
+    y, *values = operands(call, x, *(bound for _, bound in bounds))
+    for (name, _), bound in zip(bounds, values, strict=True):
+        y = call(name, bound, y)
+    return y
 
 
 _OF_TIES = {"max": "larger", "min": "smaller"}
@@ -181,7 +163,7 @@ def complement(call: Call, x: Any) -> Any:
     """Whether it is false; -x - 1 for integers."""
     if call.result_dtype == "logical":
         return call("not", x)
-    return call.whole(call("sub", -1.0, *numbers(call, x)))
+    return call.whole(call("sub", -1.0, *operands(call, x, dtype="scalar")))
 
 
 # ---- Activations whose slopes are not numbers ----
@@ -199,7 +181,136 @@ def prelu(call: Call, x: Any, slope: Any) -> Any:
 @aten("rrelu")
 def rrelu(call: Call, x: Any, low: Any, high: Any, training: bool) -> Any:
     """x, or the mean slope times x: in evaluation."""
-    call.require(
-        not training, "in training it draws slopes: put it into evaluation mode"
-    )
+    message = "in training it draws slopes: put it into evaluation mode"
+    call.require(not training, message)
     return call.expand("sloped", x, (low + high) / 2)
+
+
+# ---- Comparisons ----
+#
+# NNEF cannot write what is infinite: the largest number stands for it, and what is as large
+# as that counts as infinite.
+
+# Equal to what is infinite is what is as large.
+_AT_INFINITY = {
+    ("eq", True): "ge", ("eq", False): "le", ("ne", True): "lt", ("ne", False): "gt",
+}  # fmt: skip
+
+
+@aten("eq", "ne", "lt", "le", "gt", "ge")
+def _compared(call: Call, x: Any, y: Any) -> Any:
+    name = call.packet
+    if isinstance(y, float) and abs(y) == float("inf"):
+        name = _AT_INFINITY.get((name, y > 0), name)
+    return call(name, *call.aligned(x, y))
+
+
+# ---- Logic ----
+
+_LOGICAL = {
+    "logical_and": "and", "bitwise_and": "and", "__and__": "and",
+    "logical_or": "or", "bitwise_or": "or", "__or__": "or",
+    "logical_xor": "ne", "bitwise_xor": "ne", "__xor__": "ne",
+}  # fmt: skip
+
+
+@aten(*_LOGICAL)
+def logic(call: Call, x: Any, y: Any) -> Any:
+    """The logic of truth values; numbers are true unless they are zero."""
+    is_logical = call.result_dtype == "logical"
+    call.require(is_logical, "bits of integers are not in NNEF: use arithmetic")
+    x, y = (call.typed(value, "logical") for value in (x, y))
+    return call(_LOGICAL[call.packet], *call.aligned(x, y))
+
+
+@aten("logical_not")
+def _negation(call: Call, x: Any) -> Any:
+    return call("not", call.typed(x, "logical"))
+
+
+# ---- What is no number, or infinite ----
+
+
+@aten("nan_to_num")
+def numbers_only(
+    call: Call, x: Any, nan: Any = None, above: Any = None, below: Any = None
+) -> Any:
+    """x, with numbers in the place of what is none or is infinite."""
+    _refuse_infinite(call)
+    if dtype_of(x) != "scalar":
+        return x
+    pairs = zip((nan, above, below), (0.0, np.inf, -np.inf), strict=True)
+    values = [default if value is None else value for value, default in pairs]
+    return call.expand("numbers_only", x, *call.scalars(*values))
+
+
+def _refuse_infinite(call: Call) -> None:
+    """Refuses to look for what is no number where infinity was written: the largest number
+    stands for it, and the softmax of a row of these is one.
+    """
+    constants = (x for x in call.reading.constants if type(x) is torch.Tensor)
+    floats = (x for x in constants if x.is_floating_point())
+    if call.has_infinity([call.node]) or any(bool(x.isinf().any()) for x in floats):
+        advice = "use torch.where for completely masked rows"
+        call.refuse(f"infinity is the largest number here: {advice}")
+
+
+@aten("isnan")
+def is_no_number(call: Call, x: Any) -> Any:
+    """Whether elements are no numbers."""
+    _refuse_infinite(call)
+    return call.expand("is_no_number", *call.scalars(x))
+
+
+# ---- Choices ----
+
+
+@aten("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+def _choice(call: Call, condition: Any, x: Any, y: Any) -> Any:
+    x, y = (call.typed(value, call.result_dtype) for value in (x, y))
+    condition = call.typed(condition, "logical")
+    if isinstance(condition, bool):
+        return call.broadcast(x if condition else y, call.result_shape)
+    return call("select", *call.aligned(condition, x, y))
+
+
+@aten("masked_fill")
+def _filled(call: Call, x: Any, mask: Any, value: Any) -> Any:
+    return _choice(call, mask, value, x)
+
+
+@higher("cond")
+def branches(
+    call: Call, condition: Any, then: Any, otherwise: Any, operands: Sequence[Any]
+) -> Any:
+    """Both branches, and a choice of each result; no gradient reaches the other branch."""
+    if is_known(condition):
+        return call.reading.run(then if condition else otherwise, operands)
+    results = (call.reading.run(branch, operands) for branch in (then, otherwise))
+    is_true = call.typed(condition, "logical")
+    return [call("select", is_true, *pair) for pair in zip(*results, strict=True)]
+
+
+@aten("bucketize")
+def bucket(call: Call, x: Any, bounds: Any, out_int32: bool, right: bool) -> Any:
+    """How many of the bounds are less than x, or not greater."""
+    return _count(call, call("unsqueeze", x, axes=[len(shape_of(x))]), bounds, right)
+
+
+@aten("searchsorted")
+def place(call: Call, row: Any, x: Any, out_int32: bool, right: bool, side: Any) -> Any:
+    """Where x would be put into a sorted row; rows have all but the last axis of x."""
+    rank = len(shape_of(row))
+    wide = call("unsqueeze", x, hint="wide", axes=[len(shape_of(x))])
+    if rank > 1:
+        row = call("unsqueeze", row, hint="row", axes=[rank - 1])
+    return _count(call, wide, row, right or side == "right")
+
+
+def _count(call: Call, x: Any, row: Any, right: bool) -> Any:
+    """How many elements along the last axis of a row are less than x, or not greater."""
+    last = len(shape_of(x)) - 1
+    row, x = call.aligned(row, x)
+    hits = call("le" if right else "lt", row, x, hint="hits")
+    count = call("sum_reduce", call.typed(hits, "scalar"), hint="count", axes=[last])
+    return call.whole(call("squeeze", count, axes=[last]))

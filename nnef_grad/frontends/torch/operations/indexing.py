@@ -46,14 +46,9 @@ _ORDER = "one place is written several times, in no order: use indices that diff
 
 
 class Selection(NamedTuple):
-    """Places of a tensor.
-
-    Attributes:
-        axes: those that are indexed.
-        indices: for each of them, broadcast against each other.
-        shape: the shape of all indices.
-        place: the axis of the result where it is.
-        ranges: those of the axes of which all rows are taken in their order.
+    """Places of a tensor: the axes with indices; these, which are broadcast
+    to one shape; the axis of the result where this is; and those of the axes of which all
+    rows are taken in their order.
     """
 
     axes: list[int]
@@ -69,23 +64,21 @@ class Selection(NamedTuple):
 
 def _selection(call: Call, x: Any, indices: Sequence[Any]) -> Selection:
     """Masks are the indices of what is true in them."""
-    given: list[tuple[Any, Any]] = []
+    entries: list[tuple[Any, Any]] = []
     for index, node in zip(indices, call.node.args[1], strict=True):
         is_old = node is not None and node.meta["val"].dtype == torch.uint8
         call.require(not is_old, "a mask must be of booleans: convert it with bool()")
         if index is not None and dtype_of(index) == "logical":
             call.require(is_known(index), OF_DATA)
-            given += [(places, None) for places in np.nonzero(index)]
+            entries += [(places, None) for places in np.nonzero(index)]
         else:
-            given.append((index, node))
-    axes = [axis for axis, (index, _) in enumerate(given) if index is not None]
-    found = [given[axis][0] for axis in axes]
+            entries.append((index, node))
+    axes = [axis for axis, (index, _) in enumerate(entries) if index is not None]
+    own = [entries[axis][0] for axis in axes]
     is_together = axes == [*range(axes[0], axes[0] + len(axes))]
-    place = axes[0] if is_together else 0
-    ranges = [axis for axis in axes if _is_range(*given[axis], shape_of(x)[axis])]
-    return Selection(
-        axes, found, broadcast_shapes(*map(shape_of, found)), place, ranges
-    )
+    ranges = [axis for axis in axes if _is_range(*entries[axis], shape_of(x)[axis])]
+    shape = broadcast_shapes(*map(shape_of, own))
+    return Selection(axes, own, shape, axes[0] if is_together else 0, ranges)
 
 
 def _is_range(numbers: Any, node: Any, extent: Any) -> bool:
@@ -130,7 +123,14 @@ def index(call: Call, x: Any, indices: Sequence[Any]) -> Any:
     if chosen.axes == chosen.ranges[:1]:
         return _joined(call, x, chosen, chosen.place)
     if _is_of_each_row(x, chosen):
-        return _of_each_row(call, x, chosen)
+        # A comparison with all places in a row is smaller than one with all in the tensor.
+        (first, axis), rank = chosen.axes, len(shape_of(x))
+        others = [a for a in range(rank) if a != first]
+        column = call("unsqueeze", chosen.indices[1], hint="column", axes=others)
+        extent = shape_of(x)[axis]
+        places = call.positions(extent, axis, rank)
+        number, end = call.typed(column, "scalar"), float(extent)
+        return call.expand("pick", x, number, places, extent=end, axis=axis)
     numbers = _numbers(call, x, chosen)
     return rows(call, _joined(call, x, chosen, chosen.place), numbers, chosen.place)
 
@@ -139,46 +139,27 @@ def _sliced(call: Call, x: Any, chosen: Selection) -> tuple[Any, Selection]:
     """One known place along an axis is a slice, where there are indices for others."""
     for i in reversed(range(len(chosen.axes))):
         axis, index = chosen.axes[i], chosen.indices[i]
-        indices = [*chosen.indices[:i], *chosen.indices[i + 1 :]]
-        is_one = is_known(index) and np.size(index) == 1
-        if (
-            is_one
-            and indices
-            and broadcast_shapes(*map(shape_of, indices)) == chosen.shape
-        ):
+        others = [*chosen.indices[:i], *chosen.indices[i + 1 :]]
+        if not (others and is_known(index) and np.size(index) == 1):
+            continue
+        if broadcast_shapes(*map(shape_of, others)) == chosen.shape:
             x = select(call, x, axis, int(np.ravel(index)[0]))
             axes, ranges = (
                 [a - (a > axis) for a in several if a != axis]
                 for several in (chosen.axes, chosen.ranges)
             )
-            chosen = chosen._replace(axes=axes, indices=indices, ranges=ranges)
+            chosen = chosen._replace(axes=axes, indices=others, ranges=ranges)
     return x, chosen
 
 
 def _is_of_each_row(x: Any, chosen: Selection) -> bool:
     """Whether there is one element for each row, as in x[arange(n), index]."""
     first, *others = chosen.axes
-    is_pair = others == [first + 1] and first in chosen.ranges
-    if (
-        not is_pair
-        or is_known(chosen.indices[1])
-        or has_symbols(shape_of(x)[first + 1])
-    ):
+    if others != [first + 1] or first not in chosen.ranges:
         return False
-    return shape_of(chosen.indices[1]) == chosen.shape == shape_of(x)[first : first + 1]
-
-
-def _of_each_row(call: Call, x: Any, chosen: Selection) -> Any:
-    """The element of each row at its index: a comparison with all places in a row is
-    smaller than one with all places in the tensor.
-    """
-    rank, axis = len(shape_of(x)), chosen.axes[1]
-    extent = shape_of(x)[axis]
-    others = [a for a in range(rank) if a != chosen.axes[0]]
-    column = call("unsqueeze", chosen.indices[1], hint="column", axes=others)
-    positions = call.positions(extent, axis, rank)
-    number = call.typed(column, "scalar")
-    return call.expand("pick", x, number, positions, extent=float(extent), axis=axis)
+    index, (count, extent) = chosen.indices[1], shape_of(x)[first : first + 2]
+    is_column = shape_of(index) == chosen.shape == (count,)
+    return is_column and not is_known(index) and not has_symbols(extent)
 
 
 # ---- Writes at indices for several axes ----
@@ -197,22 +178,22 @@ def index_put(
     shape = shape_of(x)
     others, count = chosen.others(len(shape)), len(chosen.shape)
     outer = [shape[axis] for axis in others]
-    made = (*outer[: chosen.place], *chosen.shape, *outer[chosen.place :])
-    given = [1] * (len(made) - len(shape_of(values))) + [*shape_of(values)]
-    rest = [*given[: chosen.place], *given[chosen.place + count :]]
-    if prod(given) == prod(rest) and not accumulate:
+    wanted = (*outer[: chosen.place], *chosen.shape, *outer[chosen.place :])
+    extents = [1] * (len(wanted) - len(shape_of(values))) + [*shape_of(values)]
+    rest = [*extents[: chosen.place], *extents[chosen.place + count :]]
+    if prod(extents) == prod(rest) and not accumulate:
         for axis in chosen.axes:
             rest.insert(axis, 1)
         value = call.reshaped(values, rest if prod(rest) != 1 else [])
         return _put_one(call, x, numbers, value, chosen.axes)
-    wide = call.broadcast(values, made)
+    wide = call.broadcast(values, wanted)
     places = [*range(chosen.place, chosen.place + count)]
     updates = move_axes(call, wide, places, [*range(count)])
     updates = call.reshaped(updates, [prod(chosen.shape), *outer], "updates")
     joined = _joined(call, x, chosen, 0)
-    put = _put(call, joined, numbers, updates, 0, accumulate)
     own = [shape[axis] for axis in chosen.axes]
-    whole = call.reshaped(put, [*own, *outer], "whole")
+    joined = _put(call, joined, numbers, updates, accumulate)
+    whole = call.reshaped(joined, [*own, *outer], "whole")
     return move_axes(call, whole, [*range(len(own))], chosen.axes)
 
 
@@ -263,22 +244,18 @@ def _index_fill(call: Call, x: Any, axis: int, numbers: Any, value: Any) -> Any:
     return _put_one(call, x, places, value, [along])
 
 
-def _put(
-    call: Call, x: Any, numbers: Any, updates: Any, axis: int, is_added: bool
-) -> Any:
+def _put(call: Call, x: Any, numbers: Any, updates: Any, is_added: bool) -> Any:
     """Rows in place of those with some numbers, or added to them."""
     if is_known(numbers):
         places = np.ravel(numbers)
         if len({*places.tolist()}) == len(places):
-            return put_rows(call, x, places, updates, axis, is_added)
+            return _put_rows(call, x, places, updates, 0, is_added)
         call.require(is_added, _ORDER)
-    first, new = (move_axes(call, part, [axis], [0]) for part in (x, updates))
     reduction = "add" if is_added else "none"
-    made = put_blocks(call, first, numbers, new, 1, reduction, from_end=False)
-    return move_axes(call, made, [0], [axis])
+    return put_blocks(call, x, numbers, updates, 1, reduction, from_end=False)
 
 
-def put_rows(
+def _put_rows(
     call: Call, x: Any, places: Array, updates: Any, axis: int, is_added: bool = False
 ) -> Any:
     """Rows in place of those at known places, which differ, or added to them."""
@@ -301,13 +278,10 @@ def put_rows(
 def _between(call: Call, x: Any, new: Any, axis: int, begin: Any, end: Any) -> Any:
     """Rows in place of those between two places."""
     extent = shape_of(x)[axis]
-    parts = [new]
-    if begin != 0:
-        parts.insert(0, section(call, x, axis, 0, begin))
-    if end != extent:
-        parts.append(section(call, x, axis, end, extent))
-    typed = [call.typed(part, dtype_of(x)) for part in parts]
-    return call.joined(typed, axis)
+    before = [section(call, x, axis, 0, begin)] if begin != 0 else []
+    after = [section(call, x, axis, end, extent)] if end != extent else []
+    parts = [call.typed(part, dtype_of(x)) for part in (*before, new, *after)]
+    return call.joined(parts, axis)
 
 
 # ---- Indices along one axis ----
@@ -326,27 +300,8 @@ def _index_select(call: Call, x: Any, axis: int, numbers: Any) -> Any:
 def _gather(call: Call, x: Any, axis: int, numbers: Any, _sparse: bool = False) -> Any:
     if not shape_of(x):
         return call.broadcast(x, call.result_shape)
-    given = _row(call, numbers)
-    made = gather_elements(call, x, given, axis, from_end=False)
+    made = gather_elements(call, x, _row(call, numbers), axis, from_end=False)
     return call.reshaped(made, call.result_shape)
-
-
-@aten("take_along_dim")
-def take_along(call: Call, x: Any, numbers: Any, axis: int | None = None) -> Any:
-    """As `_gather`, of rows that are broadcast; of all elements if there is no axis."""
-    if axis is None:
-        x, numbers, axis = flat(call, x), flat(call, numbers), 0
-    along = call.axis(axis, len(shape_of(x)))
-
-    sides = [
-        broadcast_shapes(*(shape_of(part)[axes] for part in (x, numbers)))
-        for axes in (slice(along), slice(along + 1, None))
-    ]
-    x, numbers = (
-        call.broadcast(part, (*sides[0], shape_of(part)[along], *sides[1]))
-        for part in (x, numbers)
-    )
-    return gather_elements(call, x, numbers, along)
 
 
 @aten("scatter.src", "scatter.value", "scatter_add", "scatter_reduce")
@@ -377,7 +332,7 @@ def put(call: Call, x: Any, numbers: Any, source: Any, accumulate: bool = False)
     """Elements in place of those with some numbers, or added to them."""
     whole = flat(call, x)
     places = place_of(call, numbers, shape_of(whole)[0])
-    made = _put(call, whole, places, flat(call, source), 0, accumulate)
+    made = _put(call, whole, places, flat(call, source), accumulate)
     return call.reshaped(made, shape_of(x))
 
 
@@ -407,7 +362,7 @@ def _slice_scatter(
     along, begin, last, _ = bounds(call, x, axis, start, shape_of(new), step)
     if step == 1:
         return _between(call, x, new, along, begin, last)
-    return put_rows(call, x, np.arange(begin, last, step), new, along)
+    return _put_rows(call, x, np.arange(begin, last, step), new, along)
 
 
 @aten("diagonal_scatter")
@@ -422,9 +377,9 @@ def _diagonal_scatter(
     if before or after:
         sides = [*[(0, 0)] * len(outer), (before, after), (0, 0)]
         column = call("pad", column, hint="column", padding=sides)
-    mask = np.eye(int(height), int(width), offset, bool)
-    inside = mask.reshape([*[1] * len(outer), *mask.shape])
-    made = call("select", inside, column, last)
+    inside = np.eye(int(height), int(width), offset, bool)
+    mask = inside.reshape([*[1] * len(outer), *inside.shape])
+    made = call("select", mask, column, last)
     return move_axes(call, made, [-2, -1], [first, second])
 
 
@@ -433,5 +388,5 @@ def _as_strided_scatter(
     call: Call, x: Any, new: Any, size: Any, strides: Any, offset: Any = None
 ) -> Any:
     places = in_memory(call, x, size, strides, offset)
-    made = _put(call, flat(call, x), places, flat(call, new), 0, False)
+    made = _put(call, flat(call, x), places, flat(call, new), False)
     return call.reshaped(made, shape_of(x))

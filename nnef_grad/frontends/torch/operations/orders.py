@@ -23,23 +23,24 @@ from nnef_grad.frontends.values import dtype_of, shape_of
 MOST = 1024
 
 
-@aten("topk")
-def _top(
-    call: Call, x: Any, count: int, axis: int = -1, is_largest: bool = True, *_: Any
-) -> Sequence[Any]:
+@aten("topk", "max.dim", "min.dim")
+def extrema_along(call: Call, x: Any, *_: Any) -> Sequence[Any]:
+    """Extrema along an axis, and their places: of equal ones the first has the gradient."""
     if not shape_of(x):
         return x, 0
-    (x,) = call.scalars(x)
-    values, indices = largest(call, x, count, axes_of(call, x, axis)[0], is_largest)
-    return call.whole(values), indices
+    (x,), count = call.scalars(x), call.args.get("k", 1)
+    along, is_kept = asked(call, x)
+    is_largest = call.args.get("largest", call.packet == "max")
+    results = largest(call, x, count, along[0], is_largest)
+    is_several = "k" in call.args
+    values, places = (without(call, y, along, is_kept or is_several) for y in results)
+    return call.whole(values), places
 
 
 def ranked(
     call: Call, x: Any, axis: int, ranks: Sequence[int], *, is_descending: bool = False
 ) -> tuple[Any, Any]:
-    """The elements with some ranks along an axis, and their indices; of equal ones the
-    first has the lower rank.
-    """
+    """The elements with some ranks, and their indices; of equal ones the first is lower."""
     dtype = dtype_of(x)
     (x,) = call.scalars(x)
     shape = shape_of(x)
@@ -48,14 +49,10 @@ def ranked(
     call.require(is_small, f"at most {MOST} elements are sorted: take topk of them")
 
     key = call("neg", x, hint="key") if is_descending else x
-    own, other = (
-        call("unsqueeze", key, hint=hint, axes=[place])
-        for hint, place in (("own", axis + 1), ("other", axis))
-    )
+    own = call("unsqueeze", key, hint="own", axes=[axis + 1])
+    other = call("unsqueeze", key, hint="other", axes=[axis])
     values = call("unsqueeze", x, hint="wide", axes=[axis + 1]) if key is not x else own
-    numbers, others = (
-        call.positions(extent, place, rank + 1) for place in (axis, axis + 1)
-    )
+    numbers, others = (call.positions(extent, a, rank + 1) for a in (axis, axis + 1))
     is_earlier = call("lt", others, numbers, hint="is_earlier")
     wanted = np.reshape(np.array(ranks, float), [-1, *(1,) * (rank - axis - 1)])
     places = call.of_rank(wanted, rank + 1)
@@ -73,23 +70,21 @@ def ranked(
 @aten("sort", "argsort")
 def in_order(call: Call, x: Any, *_: Any) -> Any:
     """All elements along an axis in order, and their indices; equal ones keep their order."""
-    found = x, 0
+    result = x, 0
     if shape_of(x):
-        (along,) = axes_of(call, x, call.given["dim"])
-        ranks, falls = range(shape_of(x)[along]), call.given["descending"]
-        found = ranked(call, x, along, ranks, is_descending=falls)
-    return found[1] if call.packet == "argsort" else found
+        (along,) = axes_of(call, x, call.args["dim"])
+        ranks, falls = range(shape_of(x)[along]), call.args["descending"]
+        result = ranked(call, x, along, ranks, is_descending=falls)
+    return result[1] if call.packet == "argsort" else result
 
 
 @aten("kthvalue", "median.dim")
 def kth(call: Call, x: Any, *_: Any) -> Sequence[Any]:
-    """The k-th smallest element along an axis, or the lower one of the middle elements, and
-    its index.
-    """
+    """The k-th smallest element along an axis, or the lower middle one, and its index."""
     if not shape_of(x):
         return x, 0
     along, is_kept = asked(call, x)
-    number = call.given.get("k", (shape_of(x)[along[0]] + 1) // 2)
+    number = call.args.get("k", (shape_of(x)[along[0]] + 1) // 2)
     found = ranked(call, x, along[0], [number - 1])
     return [without(call, y, along, is_kept) for y in found]
 
@@ -133,11 +128,8 @@ def quantile(
 
 def _between(places: Any, interpolation: str) -> tuple[list[int], list[int], Any]:
     """The ranks below and above places, and where between these the places are."""
-    low, high = np.floor(places), np.ceil(places)
-    if interpolation == "nearest":
-        low = np.round(places)
-    if interpolation == "higher":
-        low = high
+    roundings: dict[str, Any] = {"nearest": np.round, "higher": np.ceil}
+    low, high = roundings.get(interpolation, np.floor)(places), np.ceil(places)
     parts = {"linear": places - low, "midpoint": 0.5 * (high - low)}
     part = parts.get(interpolation, np.zeros_like(low))
     return low.astype(int).tolist(), high.astype(int).tolist(), part

@@ -10,9 +10,14 @@ import numpy as np
 
 from nnef_grad.frontends.expansions.reductions import product as product_along
 from nnef_grad.frontends.expansions.reductions import running_sums
-from nnef_grad.frontends.expansions.selection import largest
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.values import dtype_of, is_known, shape_of, simple
+from nnef_grad.frontends.values import (
+    broadcast_shapes,
+    dtype_of,
+    is_known,
+    shape_of,
+    simple,
+)
 
 # Between more rows than these PyTorch finds distances by a product of matrices.
 FEW = 25
@@ -25,10 +30,8 @@ def axes_of(call: Call, x: Any, axes: Any) -> list[int]:
 
 
 def asked(call: Call, x: Any) -> tuple[list[int], bool]:
-    """The axes along which a call reduces a tensor, all if it names none, and whether they
-    are kept.
-    """
-    return axes_of(call, x, call.given.get("dim")), call.given.get("keepdim", False)
+    """The axes of a reduction, all if it names none, and whether they are kept."""
+    return axes_of(call, x, call.args.get("dim")), call.args.get("keepdim", False)
 
 
 def without(call: Call, x: Any, axes: Sequence[int], is_kept: bool) -> Any:
@@ -64,9 +67,7 @@ _REDUCTIONS = {
 
 @aten(*_REDUCTIONS)
 def reduction(call: Call, x: Any, *_: Any) -> Any:
-    """The sum, the mean, an extremum, or whether all or any are true, along axes, or of all;
-    equal extrema share the gradient.
-    """
+    """A reduction along axes, or of all elements; equal extrema share the gradient."""
     name = _REDUCTIONS[call.packet]
     if name in ("sum_reduce", "mean_reduce"):
         x = _of_result(call, x)
@@ -77,28 +78,11 @@ def reduction(call: Call, x: Any, *_: Any) -> Any:
 
 @aten("prod")
 def _product(call: Call, x: Any, *_: Any) -> Any:
-    if "dim" not in call.given:
+    if "dim" not in call.args:
         x = call.reshaped(x, [prod(shape_of(x))], "row")
     (x,) = call.scalars(_of_result(call, x))
     along, is_kept = asked(call, x)
     return call.whole(without(call, product_along(call, x, along), along, is_kept))
-
-
-# ---- Extrema with their places ----
-
-
-@aten("max.dim", "min.dim")
-def extremum_along(call: Call, x: Any, *_: Any) -> Sequence[Any]:
-    """The largest or the smallest elements along an axis, and where the first of them is,
-    which has the gradient.
-    """
-    if not shape_of(x):
-        return x, 0
-    (x,) = call.scalars(x)
-    along, is_kept = asked(call, x)
-    found = largest(call, x, 1, along[0], call.packet == "max")
-    values, indices = (without(call, y, along, is_kept) for y in found)
-    return call.whole(values), indices
 
 
 @aten("argmax", "argmin")
@@ -118,11 +102,9 @@ def place(call: Call, x: Any, axis: int | None = None, is_kept: bool = False) ->
 
 @aten("var", "std", "var_mean", "std_mean")
 def deviation(call: Call, x: Any, *_: Any) -> Any:
-    """The variance along axes, or of all, or its root, and perhaps the mean: of n numbers
-    as if there were one less, or as many as a call says.
-    """
+    """The variance, as if there were so many elements less, or its root; and the mean."""
     along, is_kept = asked(call, x)
-    correction = call.given.get("correction", call.given.get("unbiased"))
+    correction = call.args.get("correction", call.args.get("unbiased"))
     correction = 1.0 if correction is None else float(correction)
     average, variance = call("moments", x, axes=along)
     if correction:
@@ -145,7 +127,7 @@ def deviation(call: Call, x: Any, *_: Any) -> Any:
 @aten("linalg_vector_norm", "norm", "frobenius_norm.dim")
 def vector_norm(call: Call, x: Any, *_: Any) -> Any:
     """The root of the sum of powers of sizes: of squares, if there is no exponent."""
-    p = call.given.get("ord", call.given.get("p"))
+    p = call.args.get("ord", call.args.get("p"))
     return norm(call, x, 2 if p is None else p, *asked(call, x))
 
 
@@ -153,18 +135,9 @@ def norm(
     call: Call, x: Any, p: float, axes: Sequence[int], is_kept: bool = False
 ) -> Any:
     """The norm along axes that are known."""
-    if abs(p) == inf:
-        name = "max_reduce" if p > 0 else "min_reduce"
-        made = call(name, call("abs", x, hint="size"), axes=list(axes))
-    elif p in _NORMS:
-        made = call.expand(_NORMS[p], x, axes=list(axes))
-    else:
-        call.require(p > 0, f"there is no norm with the exponent {p}")
-        made = call.expand("norm", x, axes=list(axes), p=float(p))
+    call.require(p >= 0 or p == -inf, f"there is no norm with the exponent {p}")
+    made = call.expand("norm", x, axes=list(axes), p=float(p))
     return without(call, made, axes, is_kept)
-
-
-_NORMS: dict[float, str] = {0: "nonzeros", 1: "norm_1", 2: "norm_2"}
 
 
 # ---- Distances ----
@@ -181,10 +154,8 @@ def _distances(
     call: Call, x: Any, y: Any, p: float = 2, mode: int | None = None
 ) -> Any:
     x, y = call.aligned(x, y)
-    rank = len(shape_of(x))
-    is_small = all(
-        isinstance(n, int) and n <= FEW for n in (shape_of(x)[-2], shape_of(y)[-2])
-    )
+    rank, counts = len(shape_of(x)), (shape_of(x)[-2], shape_of(y)[-2])
+    is_small = all(isinstance(n, int) and n <= FEW for n in counts)
     if p == 2 and (mode == 1 or (mode != 2 and not is_small)):
         order = [*range(rank - 2), rank - 1, rank - 2]
         return call.expand("distances", x, y, axis=rank - 1, order=order)
@@ -208,17 +179,13 @@ def cosine_similarity(
     """The product of x and y, each divided by its norm or by epsilon, if that is more."""
     x, y = call.aligned(x, y)
     along = axes_of(call, x, axis)
-    shape = np.broadcast_shapes(*((shape_of(v)[along[0]],) for v in (x, y)))
-    wide = [
-        call.broadcast(v, (*(n for n in shape_of(v)[: along[0]]), *shape,
-                           *shape_of(v)[along[0] + 1 :]))
-        for v in (x, y)
-    ]  # fmt: skip
-    settings: dict[str, Any] = {"axes": along, "epsilon": epsilon}
-    normal = [
-        call("l2_normalization", call.tensor(v), hint="normal", **settings)
-        for v in wide
-    ]
+    (extent,) = broadcast_shapes(*((shape_of(v)[along[0]],) for v in (x, y)))
+    normal = []
+    for v in (x, y):
+        shape = [extent if [a] == along else n for a, n in enumerate(shape_of(v))]
+        wide = call.tensor(call.broadcast(v, tuple(shape)))
+        settings: dict[str, Any] = {"axes": along, "epsilon": epsilon}
+        normal.append(call("l2_normalization", wide, hint="normal", **settings))
     return reduced(call, "sum_reduce", call("mul", *normal, hint="product"), along)
 
 
@@ -272,8 +239,8 @@ def _sums(call: Call, x: Any, axis: int) -> Any:
     (along,) = axes_of(call, x, axis)
     if is_known(x):
         return simple(np.cumsum(np.asarray(x), along))
-    (given,) = call.scalars(x)
-    return running_sums(call, given, along, call.result_dtype)
+    (scalars,) = call.scalars(x)
+    return running_sums(call, scalars, along, call.result_dtype)
 
 
 @aten("cumprod")
@@ -287,9 +254,7 @@ def _products(call: Call, x: Any, axis: int) -> Any:
 
 @aten("cummax", "cummin")
 def extrema(call: Call, x: Any, axis: int) -> Sequence[Any]:
-    """The largest or the smallest of the elements up to each one, and the index of the last
-    one that is, which has the gradient.
-    """
+    """The extrema of the elements up to each one; the last of equal ones counts."""
     if not shape_of(x):
         return x, 0
     (along,) = axes_of(call, x, axis)
@@ -311,9 +276,8 @@ def _shifts(call: Call, x: Any, axis: int) -> Iterator[list[tuple[int, int]]]:
     for along in axes_of(call, x, axis):
         step = 1
         while step < shape_of(x)[along]:
-            yield [
-                (step, -step) if a == along else (0, 0) for a in range(len(shape_of(x)))
-            ]
+            axes = range(len(shape_of(x)))
+            yield [(step, -step) if a == along else (0, 0) for a in axes]
             step *= 2
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import NoReturn
 
 from nnef_grad.frontends.torch.call import Call, aten
@@ -67,12 +67,9 @@ _REFUSED: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-def _refusing(message: str) -> Callable[..., NoReturn]:
-    def refuse(call: Call, *_: object) -> NoReturn:
-        call.refuse(message)
-
-    return refuse
+def _refuse(message: str, call: Call, *_: object) -> NoReturn:
+    call.refuse(message)
 
 
 for _message, _names in _REFUSED.items():
-    aten(*_names)(_refusing(_message))
+    aten(*_names)(partial(_refuse, _message))

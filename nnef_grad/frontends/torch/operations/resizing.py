@@ -33,21 +33,21 @@ def _resized(call: Call, x: Any, scales: Sequence[Any], how: Resizing) -> Any:
 
 
 def _factor(
-    call: Call, how: Resizing, given: int, made: int, scale: float | None
+    call: Call, how: Resizing, before: int, after: int, scale: float | None
 ) -> float:
     """The factor that PyTorch takes: for lines, and the nearest elements of images, that of
     extents that are alike, or of images that are twice as large.
     """
     is_image = call.packet == "upsample_nearest2d"
-    is_copied = given == made and (how.mode == "linear" or is_image)
-    is_doubled = 2 * given == made and is_image
-    return made / given if scale is None or is_copied or is_doubled else scale
+    is_copied = before == after and (how.mode == "linear" or is_image)
+    is_doubled = 2 * before == after and is_image
+    return after / before if scale is None or is_copied or is_doubled else scale
 
 
 def _repeated(call: Call, x: Any, how: Resizing) -> Any:
     """Axes whose extents are open, by whole factors."""
     pairs = zip(call.result_shape[2:], shape_of(x)[2:], strict=True)
-    divided = [divmod(made, given) for made, given in pairs]
+    divided = [divmod(after, before) for after, before in pairs]
     is_whole = all(rest == 0 for _, rest in divided)
     call.require(is_whole and how.mode != "cubic", "the extents must be known")
     factor = [times for times, _ in divided]
@@ -65,9 +65,7 @@ def _factors(extents: Sequence[Any], scales: Sequence[Any]) -> list[float | None
 
 @aten(*_NEAREST, *_EXACT, *_LINEAR, "upsample_bicubic2d")
 def resized(call: Call, x: Any, _sizes: Any, *settings: Any) -> Any:
-    """The element whose place is next, rounded down, of the exact one that of middles; or
-    what is between elements, by lines or by cubic polynomials.
-    """
+    """The nearest elements, or what is between, by lines or by cubic polynomials."""
     if "nearest" in call.name:
         places = "tf_half_pixel_for_nn" if "exact" in call.name else "asymmetric"
         return _resized(call, x, settings, Resizing(places, "nearest", "floor"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from math import gcd, prod
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.values import Array, converted, is_known, shape_of, simple
 from nnef_grad.graph.extents import has_symbols
-from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.graph.ir import Shape, Tensor
 
 # ---- The same elements in another shape ----
 
@@ -36,8 +36,8 @@ def _reshape_each(call: Call, tensors: Sequence[Any]) -> Any:
 def _squeeze(call: Call, x: Any, axes: Any = None) -> Any:
     shape = shape_of(x)
     rank = len(shape)
-    given = range(rank) if axes is None else axes if isinstance(axes, list) else [axes]
-    named = {call.axis(axis, max(rank, 1)) for axis in given}
+    several = np.ravel(range(rank) if axes is None else axes).tolist()
+    named = {call.axis(axis, max(rank, 1)) for axis in several}
     gone = [axis for axis in range(rank) if axis in named and shape[axis] == 1]
     return call("squeeze", x, axes=gone) if gone else x
 
@@ -95,21 +95,16 @@ def flat(call: Call, x: Any) -> Any:
 # ---- Another order ----
 
 
-@aten("transpose", "transpose_copy", "swapaxes", "swapdims")
-def swap(call: Call, x: Any, first: int, second: int) -> Any:
-    """Two axes change places."""
-    rank = len(shape_of(x))
-    order = [*range(rank)]
-    one, other = (call.axis(axis, max(rank, 1)) for axis in (first, second))
-    if rank:
-        order[one], order[other] = other, one
+@aten(
+    "transpose", "transpose_copy", "swapaxes", "swapdims", "t", "t_copy", "mT", "mH",
+    "matrix_H", "adjoint",
+)  # fmt: skip
+def swap(call: Call, x: Any, first: int = -2, second: int = -1) -> Any:
+    """Two axes change places, the last two if none are named."""
+    order = [*range(len(shape_of(x)))]
+    if len(order) > 1:
+        order[first], order[second] = order[second], order[first]
     return call.transposed(x, order)
-
-
-@aten("t", "t_copy", "mT", "mH", "matrix_H", "adjoint")
-def transpose(call: Call, x: Any) -> Any:
-    """The last two axes change places."""
-    return swap(call, x, -2, -1) if len(shape_of(x)) > 1 else x
 
 
 @aten("numpy_T")
@@ -126,12 +121,9 @@ def _permute(call: Call, x: Any, order: Sequence[int]) -> Any:
 def move_axes(call: Call, x: Any, source: Any, destination: Any) -> Any:
     """Some axes at other places, the others as they follow each other."""
     rank = len(shape_of(x))
-    old, new = (
-        [call.axis(axis, max(rank, 1)) for axis in (n if isinstance(n, list) else [n])]
-        for n in (source, destination)
-    )
     if not rank:
         return x
+    old, new = ((np.ravel(n) % rank).tolist() for n in (source, destination))
     moved = dict(zip(new, old, strict=True))
     others = (axis for axis in range(rank) if axis not in old)
     return call.transposed(
@@ -145,11 +137,8 @@ def _flip(call: Call, x: Any, axes: Sequence[int]) -> Any:
     along = [a for axis in axes if shape[a := call.axis(axis, len(shape))] != 1]
     if not along:
         return x
-    ends = [-shape[axis] - 1 for axis in along]
-    count = len(along)
-    return call(
-        "slice", x, axes=along, begin=[-1] * count, end=ends, stride=[-1] * count
-    )
+    ends, back = [-shape[axis] - 1 for axis in along], [-1] * len(along)
+    return call("slice", x, axes=along, begin=back, end=ends, stride=back)
 
 
 # ---- Parts ----
@@ -164,32 +153,19 @@ def section(
         return x
     if begin == end:
         return np.zeros([0 if a == axis else n for a, n in enumerate(shape)])
-    made = call.reading.emitter.made_by(x, "slice")
-    if made is not None and axis not in made.attributes["axes"]:
-        return _both(call, made, axis, begin, end, stride)
-    return call.piece(x, axis, begin, end, stride=stride)
-
-
-def _both(
-    call: Call, made: Operation, axis: int, begin: Any, end: Any, stride: int
-) -> Any:
-    """A slice of a slice along other axes, as one."""
-    of: Mapping[str, Any] = made.attributes
-    axes, starts, ends = of["axes"], of["begin"], of["end"]
-    return call(
-        "slice",
-        made.inputs[0],
-        axes=[*axes, axis],
-        begin=[*starts, begin],
-        end=[*ends, end],
-        stride=[*(of["stride"] or [1] * len(axes)), stride],
-    )
+    outer = call.reading.emitter.made_by(x, "slice")
+    if outer is None or axis in outer.attributes["axes"]:
+        return call.piece(x, axis, begin, end, stride=stride)
+    # A slice of a slice along other axes is one.
+    window: Any = outer.attributes
+    strides = window["stride"] or [1] * len(window["axes"])
+    own = {"axes": axis, "begin": begin, "end": end}
+    both: dict[str, Any] = {name: [*window[name], value] for name, value in own.items()}
+    return call("slice", outer.inputs[0], **both, stride=[*strides, stride])
 
 
 def rows(call: Call, x: Any, numbers: Any, axis: int) -> Any:
-    """The rows with some numbers along an axis: a slice if these are known and their
-    distances equal.
-    """
+    """The rows with some numbers along an axis: a slice if their distances are equal."""
     if isinstance(numbers, Tensor):
         whole = numbers
         if numbers.dtype != "integer":
@@ -213,7 +189,7 @@ def rows(call: Call, x: Any, numbers: Any, axis: int) -> Any:
 @aten("slice", "slice_copy", "narrow", "narrow_copy")
 def slice_(call: Call, x: Any, axis: int = 0, start: Any = None, *_: Any) -> Any:
     """Every element, or some at equal distances, between two bounds."""
-    begin, step = call.known(start or 0, "the start"), call.given.get("step", 1)
+    begin, step = call.known(start or 0, "the start"), call.args.get("step", 1)
     return section(call, x, *bounds(call, x, axis, begin, call.result_shape, step))
 
 
@@ -261,9 +237,10 @@ def split(call: Call, x: Any, _sizes: Any, axis: int = 0) -> Any:
     return _parts(call, x, along, [*accumulate(lengths, initial=0)])
 
 
-@aten("tensor_split")
+@aten("tensor_split", "hsplit", "vsplit", "dsplit")
 def _tensor_split(call: Call, x: Any, where: Any, axis: int = 0) -> Any:
-    where = call.known(where, "where to split")
+    sides = {"vsplit": 0, "dsplit": 2, "hsplit": min(len(shape_of(x)) - 1, 1)}
+    where, axis = call.known(where, "where to split"), sides.get(call.packet, axis)
     if not shape_of(where):
         return split(call, x, where, axis)
     along = call.axis(axis, len(shape_of(x)))
@@ -272,22 +249,15 @@ def _tensor_split(call: Call, x: Any, where: Any, axis: int = 0) -> Any:
     return _parts(call, x, along, [0, *places, extent])
 
 
-@aten("hsplit", "vsplit", "dsplit")
-def _split_sides(call: Call, x: Any, where: Any) -> Any:
-    axes = {"vsplit": 0, "dsplit": 2, "hsplit": min(len(shape_of(x)) - 1, 1)}
-    return _tensor_split(call, x, where, axes[call.packet])
-
-
 def _parts(call: Call, x: Any, axis: int, places: Sequence[Any]) -> list[Any]:
     """The parts between places along an axis."""
     ends = [*pairwise(places)]
     lengths = [end - begin for begin, end in ends]
-    is_split = all(isinstance(n, int) and n > 0 for n in lengths) and len(ends) > 1
-    if not is_split:
+    if len(ends) == 1 or not all(isinstance(n, int) and n > 0 for n in lengths):
         return [section(call, x, axis, begin, max(begin, end)) for begin, end in ends]
     unit = gcd(*lengths)
-    made: list[Any] = call("split", x, axis=axis, ratios=[n // unit for n in lengths])
-    return made
+    parts: list[Any] = call("split", x, axis=axis, ratios=[n // unit for n in lengths])
+    return parts
 
 
 @aten("unbind", "unbind_copy")
@@ -340,11 +310,10 @@ def diagonal(
     """A diagonal of matrices, as a last axis: elements at equal distances."""
     last = move_axes(call, x, [first, second], [-2, -1])
     *outer, height, width = shape_of(last)
-    count = call.result_shape[-1]
-    rows_flat = call.reshaped(last, [*outer, height * width], "rows")
+    row = call.reshaped(last, [*outer, height * width], "rows")
     begin = offset if offset > 0 else -offset * width
-    end = begin + (count - 1) * (width + 1) + 1
-    return section(call, rows_flat, len(outer), begin, end, width + 1)
+    end = begin + (call.result_shape[-1] - 1) * (width + 1) + 1
+    return section(call, row, len(outer), begin, end, width + 1)
 
 
 # ---- Borders ----
@@ -362,12 +331,10 @@ def pad(call: Call, x: Any, pads: Sequence[Any], *_: Any) -> Any:
     """A border along the last axes, of a number or of what is inside. The sides are given
     from the last one; a negative side is cut off.
     """
-    mode = call.given.get("mode", _REPEATING.get(call.packet, "constant"))
-    value = call.given.get("value")
-    rank = len(shape_of(x))
-    sides = [(0, 0)] * rank
-    for i in range(len(pads) // 2):
-        sides[rank - 1 - i] = pads[2 * i], pads[2 * i + 1]
+    mode = call.args.get("mode", _REPEATING.get(call.packet, "constant"))
+    value = call.args.get("value")
+    still = [(0, 0)] * (len(shape_of(x)) - len(pads) // 2)
+    sides = [*still, *reversed([*zip(pads[::2], pads[1::2], strict=True)])]
     for axis, (before, after) in enumerate(sides):
         end = shape_of(x)[axis] + min(after, 0)
         x = section(call, x, axis, -min(before, 0), end)
@@ -375,9 +342,9 @@ def pad(call: Call, x: Any, pads: Sequence[Any], *_: Any) -> Any:
     if mode == "circular":
         return _wrapped(call, x, padding)
     number = float(converted(value or 0.0, "scalar"))
-    is_needed = any(map(any, padding))
-    settings: dict[str, Any] = {"border": mode, "value": number}
-    return call("pad", x, padding=padding, **settings) if is_needed else x
+    if not any(map(any, padding)):
+        return x
+    return call("pad", x, padding=padding, border=mode, value=number)
 
 
 def _wrapped(call: Call, x: Any, padding: Sequence[tuple[Any, Any]]) -> Any:
@@ -410,10 +377,10 @@ def _stack(call: Call, tensors: Sequence[Any], axis: int = 0) -> Any:
 
 @aten("cartesian_prod")
 def _cartesian_product(call: Call, tensors: Sequence[Any]) -> Any:
-    extents = [shape_of(x)[0] for x in tensors]
+    extents = tuple(shape_of(x)[0] for x in tensors)
     columns = []
     for place, x in enumerate(tensors):
         own = [n if axis == place else 1 for axis, n in enumerate(extents)]
-        wide = call.broadcast(call.reshaped(x, own), tuple(extents))
+        wide = call.broadcast(call.reshaped(x, own), extents)
         columns.append(call.reshaped(wide, [prod(extents), 1]))
     return call.reshaped(call.joined(columns, 1), call.result_shape)

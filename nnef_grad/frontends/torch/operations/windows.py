@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from math import ceil
 from typing import Any
 
 import torch
@@ -21,8 +20,8 @@ Pair = tuple[int, int]
 
 def spread(values: Any, rank: int) -> list[Any]:
     """A setting for each spatial axis: one number is for all of them."""
-    given = list(values) if isinstance(values, (list, tuple)) else [values]
-    return given * rank if len(given) == 1 else given
+    listed = list(values) if isinstance(values, (list, tuple)) else [values]
+    return listed * rank if len(listed) == 1 else listed
 
 
 def batched(call: Call, x: Any, rank: int) -> tuple[Any, bool]:
@@ -43,18 +42,16 @@ def unbatched(call: Call, y: Any, is_single: bool) -> Any:
       "convolution", "_convolution")  # fmt: skip
 def conv(call: Call, x: Any, weight: Any, bias: Any, *_: Any) -> Any:
     """A convolution, or its transposition, whose result may have more at the end."""
-    given, size = call.given, shape_of(weight)[2:]
+    args, size = call.args, shape_of(weight)[2:]
     x, is_single = batched(call, x, len(size))
-    dilation = spread(given["dilation"], len(size))
-    axes = _axes(
-        x, size, given["stride"], _pads(given["padding"], size, dilation), dilation
-    )
-    if given.get("transposed", "transpose" in call.packet):
-        more = spread(given["output_padding"], len(size))
+    dilation = spread(args["dilation"], len(size))
+    pads = _pads(args["padding"], size, dilation)
+    axes, convolve = _axes(x, size, args["stride"], pads, dilation), windows.conv
+    if args.get("transposed", "transpose" in call.packet):
+        more = spread(args["output_padding"], len(size))
         axes = [axis.longer(n) for axis, n in zip(axes, more, strict=True)]
-        y = windows.deconv(call, x, weight, _row(call, bias), axes, given["groups"])
-    else:
-        y = windows.conv(call, x, weight, _row(call, bias), axes, given["groups"])
+        convolve = windows.deconv
+    y = convolve(call, x, weight, _row(call, bias), axes, args["groups"])
     return unbatched(call, y, is_single)
 
 
@@ -128,18 +125,18 @@ _MAXIMA = tuple(
 def max_pool(call: Call, x: Any, *_: Any) -> Any:
     """The maxima of windows, over what is there."""
     axes = _pooled(call, x)
-    axes = [axis.rounded_up() for axis in axes] if call.given["ceil_mode"] else axes
+    axes = [axis.rounded_up() for axis in axes] if call.args["ceil_mode"] else axes
     y = windows.pool(call, "max_pool", x, axes, border="ignore")
     return call.alone(y) if "indices" in call.name else y
 
 
 def _pooled(call: Call, x: Any) -> list[Axis]:
     """The windows of a pool, which follow each other unless there is a stride."""
-    given, rank = call.given, _rank_of(call)
-    sizes = spread(given["kernel_size"], rank)
-    dilation = spread(given.get("dilation", 1), rank)
-    pads = _pads(given["padding"], sizes, dilation)
-    return _axes(x, sizes, given["stride"] or sizes, pads, dilation)
+    args, rank = call.args, _rank_of(call)
+    sizes = spread(args["kernel_size"], rank)
+    dilation = spread(args.get("dilation", 1), rank)
+    pads = _pads(args["padding"], sizes, dilation)
+    return _axes(x, sizes, args["stride"] or sizes, pads, dilation)
 
 
 def _rank_of(call: Call) -> int:
@@ -152,13 +149,13 @@ def avg_pool(call: Call, x: Any, *_: Any) -> Any:
     """The means of windows. Padding may count as zeros, and what a window that is rounded
     up has beyond never counts.
     """
-    given, axes = call.given, _pooled(call, x)
-    divisor = given.get("divisor_override")
+    args, axes = call.args, _pooled(call, x)
+    divisor = args.get("divisor_override")
     if divisor is not None:
-        axes = [axis.rounded_up() for axis in axes] if given["ceil_mode"] else axes
+        axes = [axis.rounded_up() for axis in axes] if args["ceil_mode"] else axes
         sums = windows.pool(call, "box", x, axes, border="constant", hint="sums")
         return call("div", sums, float(divisor))
-    counts, rounds_up = given["count_include_pad"], given["ceil_mode"]
+    counts, rounds_up = args["count_include_pad"], args["ceil_mode"]
     return windows.averages(call, x, axes, counts=counts, rounds_up=rounds_up)
 
 
@@ -192,11 +189,10 @@ def _side_by_side(call: Call, name: str, x: Any, sizes: Sequence[int]) -> Any:
     return windows.pool(call, name, x, axes, border="ignore")
 
 
-def _windows(extent: int, count: int) -> list[slice]:
-    """The windows along an axis."""
-    return [
-        slice(extent * i // count, ceil(extent * (i + 1) / count)) for i in range(count)
-    ]
+def _windows(extent: int, count: int) -> list[tuple[int, int]]:
+    """Where the windows along an axis begin and end."""
+    starts = range(0, extent * count, extent)
+    return [(n // count, -(-(n + extent) // count)) for n in starts]
 
 
 @aten(*(f"adaptive_max_pool{n}d" for n in "123"))
@@ -211,7 +207,7 @@ def adaptive_max_pool(call: Call, x: Any, _counts: Any) -> Any:
     axes = list(range(first, first + rank))
     maxima = []
     for window in product(*(_windows(*pair) for pair in pairs)):
-        begin, end = ([getattr(w, side) for w in window] for side in ("start", "stop"))
+        begin, end = map(list, zip(*window, strict=True))
         part = call("slice", x, hint="window", axes=axes, begin=begin, end=end)
         sizes = [b - a for a, b in zip(begin, end, strict=True)]
         maxima.append(_side_by_side(call, "max_pool", part, sizes))

@@ -1,16 +1,67 @@
-"""Marks for what stops gradients, which survive when a program is made functional: PyTorch
+"""The nodes of a program: the lines of the network, and the nodes, that they come from, and
+marks for what stops gradients, which survive when a program is made functional: PyTorch
 inlines the blocks without gradients then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
+from functools import cache
+from linecache import getlines
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from nnef_grad.base.errors import UnsupportedError
-from nnef_grad.frontends.torch.places import span_of
+from nnef_grad.base.source import Source, Span
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+# Files without the code of a network.
+_NO_NETWORKS = (
+    str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), "torch/", "<",
+)  # fmt: skip
+
+
+def is_network(file: str) -> bool:
+    """Whether a file has code of a network."""
+    return not file.startswith(_NO_NETWORKS) and "unittest/mock" not in file
+
+
+def span_of(node: Any) -> Span:
+    """The line of the module that a node comes from: the last one that is not in torch."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    own = [frame for frame in frames if is_network(frame[0])]
+    if not own:
+        return Span(Source(f"<{node.name}>", ""), 0, 0)
+    file, line = own[-1]
+    return _line(file, int(line))
+
+
+def sources(nodes: Iterable[Any]) -> Collection[Any]:
+    """Nodes, and all that they are computed from; what is no node is left out."""
+    waiting = [node for node in nodes if isinstance(node, torch.fx.Node)]
+    reached = dict.fromkeys(waiting)
+    while waiting:
+        new = [node for node in waiting.pop().all_input_nodes if node not in reached]
+        reached.update(dict.fromkeys(new))
+        waiting += new
+    return reached
+
+
+@cache
+def _line(file: str, number: int) -> Span:
+    lines = getlines(file)
+    if number > len(lines):
+        return Span(Source(f"{file}:{number}", ""), 0, 0)
+    start = sum(map(len, lines[: number - 1]))
+    text = lines[number - 1].rstrip()
+    indent = len(text) - len(text.lstrip())
+    return Span(Source(file, "".join(lines)), start + indent, start + len(text))
+
+
+# ---- Marks ----
 
 _LIBRARY = torch.library.Library("nnef_grad", "DEF")
 _LIBRARY.define("stop_gradient(Tensor x) -> Tensor")
@@ -51,18 +102,16 @@ def _mark_from(graph: Any, node: Any) -> None:
     (tensor,) = node.args
     later = [n for n in tensor.users if n > node]
     with graph.inserting_after(node):
-        made = graph.call_function(STOP, (tensor,))
-    made.meta = dict(tensor.meta)
+        stop = graph.call_function(STOP, (tensor,))
+    stop.meta = dict(tensor.meta)
     for user in later:
-        user.replace_input_with(tensor, made)
-    node.replace_all_uses_with(made)
+        user.replace_input_with(tensor, stop)
+    node.replace_all_uses_with(stop)
     graph.erase_node(node)
 
 
 def _refuse_hidden(node: Any) -> None:
-    """Refuses to write into a tensor by what is detached from it: its numbers change, and
-    its derivative does not know.
-    """
+    """Refuses to write by what is detached: a derivative would not know of it."""
     if "embedding_renorm" in str(node.target):
         # Refused by its own name.
         return
@@ -96,9 +145,9 @@ def _marked(graph: Any, node: Any, args: Any) -> Any:
         if not _is_computed(argument):
             return argument
         with graph.inserting_before(node):
-            made = graph.call_function(STOP, (argument,))
-        made.meta = dict(argument.meta)
-        return made
+            stop = graph.call_function(STOP, (argument,))
+        stop.meta = dict(argument.meta)
+        return stop
 
     return torch.fx.node.map_arg(args, marked)
 
@@ -126,11 +175,9 @@ def _is_buffer(node: Any) -> bool:
 def _views(node: Any) -> Iterator[Any]:
     """A node, what it is a view of, and so on, as far as views have one operand."""
     yield node
-    while node.op == "call_function" and node.all_input_nodes and _is_view(node):
+    while node.op == "call_function" and node.all_input_nodes:
+        schema = getattr(node.target, "_schema", None)
+        if schema is None or all(r.alias_info is None for r in schema.returns):
+            return
         node = node.all_input_nodes[0]
         yield node
-
-
-def _is_view(node: Any) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and any(r.alias_info is not None for r in schema.returns)
