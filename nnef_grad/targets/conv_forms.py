@@ -71,6 +71,16 @@ _ARE_TILES = _each_axis(
     lambda c: c.dilation == 1 and c.size == c.stride and c.up == c.size * c.down
 )
 
+# A convolution meets the same element of each tile: the gradient of such a filter.
+_MEETS_TILES = _each_axis(
+    lambda c: (
+        c.stride == 1
+        and c.padding == (0, 0)
+        and c.down == c.dilation
+        and c.up == c.size * c.dilation
+    )
+)
+
 # ---- Few large windows ----
 
 
@@ -97,6 +107,18 @@ def product_for_each_group(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     by_group = emit("transpose", by_image, axes=[1, 0, 2, 3], hint="by_group")
     patches = reshaped(emit, by_group, (groups, count * len(each), depth), "patches")
     return [_by_image(emit, _product(emit, op, patches, are_lines=True), op)]
+
+
+@form("conv", _FEW_PLACES & _ONE_GROUP)
+def product_for_each_place(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """A product for each window: nothing but its elements is copied at a time."""
+    x, windows = _padded(emit, op)
+    shape, each = (x.shape[0], prod(op.inputs[1].shape[1:])), []
+    for window in _windows(emit, x, windows, first=2):
+        lines = reshaped(emit, window, shape, "lines")
+        column = _product(emit, op, lines, are_lines=True)
+        each.append(reshaped(emit, column, (*column.shape, 1), "column"))
+    return [_by_image(emit, joined(emit, each, 2), op)]
 
 
 @form("conv", _FEW_PLACES & _ONE_GROUP)
@@ -241,6 +263,20 @@ def product_for_each_tile(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     return [reshaped(emit, moved, y.shape)]
 
 
+@form("conv", _PLAIN & _ONE_GROUP & _MEETS_TILES)
+def product_over_tiles(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """[c, B * x...] and [B * x..., C * f...] give [c, C * f...]."""
+    (x, w), (y,), axes = op.inputs[:2], op.outputs, windows_of(op).axes
+    count, batch = x.shape[:2]
+    apart = (count, batch, *(n for c in axes for n in (c.size, c.dilation)))
+    tiles = reshaped(emit, x, apart, "tiles")
+    places, elements = range(2, tiles.rank, 2), range(3, tiles.rank, 2)
+    moved = emit("transpose", tiles, axes=[1, *places, 0, *elements], hint="by_place")
+    lines = (prod(w.shape[1:]), count * prod(y.shape[2:]))
+    patches = reshaped(emit, moved, lines, "lines")
+    return [_by_image(emit, _product(emit, op, patches, are_lines=False), op)]
+
+
 # ---- The way back through a filter ----
 
 
@@ -338,3 +374,25 @@ def pixel_product(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     missing = (1,) * (columns.rank - turned.rank)
     aligned = reshaped(emit, turned, (*missing, *turned.shape), "aligned")
     return [reshaped(emit, emit("matmul", aligned, columns, hint="product"), y.shape)]
+
+
+# ---- Products as correlations ----
+
+# A correlation with a larger result was measured to be slower than a product.
+_LARGEST_RESULT = 2**20
+_ARE_ROWS = (
+    when.set_to(transposeA=False, transposeB=True)
+    & ~when.above_rank(2)
+    & Condition(lambda op: nominal(prod(op.outputs[0].shape)) <= _LARGEST_RESULT)
+)
+
+
+@form("matmul", _ARE_ROWS)
+def correlation_of_rows(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """Each row of the one is a filter for each row of the other."""
+    images, filters = (
+        reshaped(emit, x, (x.shape[0], 1, x.shape[1]), name)
+        for x, name in zip(op.inputs, ("images", "filters"), strict=True)
+    )
+    rows = emit("conv", images, filters, padding=[(0, 0)], hint="correlation")
+    return [reshaped(emit, rows, op.outputs[0].shape)]
