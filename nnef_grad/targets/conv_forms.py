@@ -113,10 +113,10 @@ def product_for_each_group(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 def product_for_each_place(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """A product for each window: nothing but its elements is copied at a time."""
     x, windows = _padded(emit, op)
-    shape, each = (x.shape[0], prod(op.inputs[1].shape[1:])), []
+    rows, each = _rows(emit, op), []
     for window in _windows(emit, x, windows, first=2):
-        lines = reshaped(emit, window, shape, "lines")
-        column = _product(emit, op, lines, are_lines=True)
+        lines = reshaped(emit, window, (x.shape[0], rows.shape[1]), "lines")
+        column = emit("matmul", rows, lines, transposeB=True, hint="product")
         each.append(reshaped(emit, column, (*column.shape, 1), "column"))
     return [_by_image(emit, joined(emit, each, 2), op)]
 
@@ -140,11 +140,16 @@ def _product(
     emit: Emitter, op: Operation, patches: Tensor, *, are_lines: bool
 ) -> Tensor:
     """The product of the filters with the elements of windows, for each group."""
+    rows = _rows(emit, op)
+    return emit("matmul", rows, patches, transposeB=are_lines, hint="product")
+
+
+def _rows(emit: Emitter, op: Operation) -> Tensor:
+    """The elements of each filter."""
     w, groups = op.inputs[1], groups_of(op)
     outer = (groups,) if groups > 1 else ()
     shape = (*outer, w.shape[0] // groups, prod(w.shape[1:]))
-    rows = reshaped(emit, w, shape, "rows")
-    return emit("matmul", rows, patches, transposeB=are_lines, hint="product")
+    return reshaped(emit, w, shape, "rows")
 
 
 @form("conv", _FEW_PLACES & _ONE_GROUP & when.above_rank(3))
