@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import InvalidGraphError, brief
 from nnef_grad.base.source import Span
-from nnef_grad.frontends.values import Array, described, is_known, items_of
+from nnef_grad.frontends.values import described, is_known, items_of
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.language import syntax
@@ -60,7 +61,7 @@ class MisfitError(ValueError):
 
 # The numbers that a tensor has whatever the model is fed, if any, at the place where they
 # are needed; and those of a value, or else the value itself.
-NumbersOf = Callable[[Tensor, Span], Array | None]
+NumbersOf = Callable[[Tensor, Span], "Array | None"]
 Known = Callable[[Any], Any]
 
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import Problem
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.simplify import simplify
 from nnef_grad.frontends.reading import Reading, valid_name
-from nnef_grad.frontends.values import Array
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.graph.passes import prune

@@ -9,16 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.emit.arguments import bind
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.frontends.values import (
-    Array,
-    as_array,
-    converted,
-    dtype_of,
-    is_open,
-    simple,
-)
+from nnef_grad.frontends.values import as_array, converted, dtype_of, is_open, simple
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Operation, Tensor
 from nnef_grad.interpreter import EVALUATIONS

@@ -17,13 +17,14 @@ import numpy as np
 from nnef_tools.io.nnef.reader import _build_graph
 from nnef_tools.model import Graph as ToolsGraph
 
+from nnef_grad.base.arrays import Array, Data
 from nnef_grad.base.errors import UsageError, bounded_nesting
 from nnef_grad.base.public import public
 from nnef_grad.base.source import Source, Span
 from nnef_grad.emit.arguments import thaw
 from nnef_grad.emit.builder import build_graph
 from nnef_grad.emit.quantization import read_quantization
-from nnef_grad.frontends.values import DTYPES, LARGEST, Array, Data
+from nnef_grad.frontends.values import DTYPES, LARGEST
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.language.library import with_fragments
 from nnef_grad.language.parser import parse_document, parse_fragments

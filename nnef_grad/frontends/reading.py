@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import InvalidGraphError, Problem, located, suggestion
 from nnef_grad.base.source import Source, Span
 from nnef_grad.emit.arguments import bind, freeze
@@ -21,7 +22,6 @@ from nnef_grad.emit.evaluation import VISIT, Evaluator, Scope
 from nnef_grad.frontends.arguments import fit, match
 from nnef_grad.frontends.folding import WHOLE, fold
 from nnef_grad.frontends.values import (
-    Array,
     as_array,
     common_dtype,
     converted,

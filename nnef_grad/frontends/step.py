@@ -11,10 +11,11 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import InvalidGraphError, Problem
 from nnef_grad.base.source import Span
 from nnef_grad.frontends.reading import Reading
-from nnef_grad.frontends.values import Array, dtype_of, shape_of
+from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import Shape
 

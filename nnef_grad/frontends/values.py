@@ -9,20 +9,19 @@ Where a tensor of the graph is wanted it becomes a literal or a constant.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.graph.extents import Extent, has_symbols
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language.types import MAX_INTEGER
 from nnef_grad.ops.elementwise import broadcast_shape
 
-Array = npt.NDArray[Any]
 # The data of variables, by label.
-Data = Mapping[str, Array]
 
 # NNEF cannot write what is infinite.
 LARGEST = float(np.finfo(np.float32).max)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rules import Rules
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
 from nnef_grad.emit.evaluation import instantiate_body
@@ -39,7 +40,7 @@ from nnef_grad.interpreter import (  # noqa: F401
 )
 from nnef_grad.interpreter.execution import execute, find_evaluation, step
 from nnef_grad.interpreter.feeds import Data, collect_feeds
-from nnef_grad.interpreter.registry import EVALUATIONS, Array
+from nnef_grad.interpreter.registry import EVALUATIONS
 from nnef_grad.ops.liveness import last_uses
 
 __all__ = ["EVALUATIONS", "evaluate", "execute", "results", "step", "with_bodies"]

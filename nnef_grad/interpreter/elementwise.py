@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.graph.ir import STOP
 from nnef_grad.interpreter.reduce import max_reduce, sum_reduce
-from nnef_grad.interpreter.registry import Array, choice, enter
+from nnef_grad.interpreter.registry import choice, enter
 
 
 def aligned(*operands: Array) -> list[Array]:

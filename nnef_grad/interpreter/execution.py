@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
 from nnef_grad.emit.arguments import dtype_of
 from nnef_grad.emit.rule_results import counted, kind
@@ -17,7 +18,6 @@ from nnef_grad.graph.loops import is_loop
 from nnef_grad.interpreter.registry import (
     EVALUATIONS,
     KINDS,
-    Array,
     Evaluation,
     UndefinedError,
     Value,

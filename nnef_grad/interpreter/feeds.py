@@ -7,9 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import NnefGradError, Problem, UsageError, suggestion
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.interpreter.registry import KINDS, Array
+from nnef_grad.interpreter.registry import KINDS
 from nnef_grad.ops.traits import FED
 
 Data = Mapping[str, npt.ArrayLike]

@@ -19,10 +19,10 @@ from math import prod
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rules import Rules
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
 from nnef_grad.graph.ir import Graph, Tensor
@@ -34,7 +34,6 @@ from nnef_grad.interpreter.slopes import Forward, Line, point_of
 from nnef_grad.interpreter.spread import Spread, spread_of
 from nnef_grad.ops.liveness import memory_alive
 
-Array = npt.NDArray[Any]
 Verdict = Literal["ok", "zero everywhere here", "too small", "FAILED", "not finite"]
 ZERO: Verdict = "zero everywhere here"
 PASSED = ("ok", ZERO, "too small")

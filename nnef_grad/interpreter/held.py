@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import Loop, is_loop
 from nnef_grad.interpreter import quantize
@@ -32,7 +33,7 @@ from nnef_grad.interpreter.elementwise import aligned
 from nnef_grad.interpreter.execution import Operations, operands_of, step
 from nnef_grad.interpreter.loops import scan
 from nnef_grad.interpreter.reduce import Axes, max_reduce, min_reduce
-from nnef_grad.interpreter.registry import HELD, Array, Evaluation
+from nnef_grad.interpreter.registry import HELD, Evaluation
 from nnef_grad.ops.traits import FLAT
 
 # The tolerated difference between the results of two forms of a function.

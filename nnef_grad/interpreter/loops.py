@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.graph.ir import LOOP, Graph
 from nnef_grad.graph.loops import Loop, Way
-from nnef_grad.interpreter.registry import Array, evaluation
+from nnef_grad.interpreter.registry import evaluation
 
 Apply = Callable[[Graph, Sequence[Array]], "list[Array]"]
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.graph.ir import Quantization
 from nnef_grad.interpreter.elementwise import aligned, clamp, rounded
-from nnef_grad.interpreter.registry import Array, evaluation
+from nnef_grad.interpreter.registry import evaluation
 
 
 @evaluation("min_max_linear_quantize")

@@ -12,12 +12,11 @@ from math import prod, sqrt
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.ops.traits import COPYING, FED, MOVING, REGIONS
 
-Array = npt.NDArray[Any]
 Generator = np.random.Generator
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.interpreter.registry import Array, enter, require
+from nnef_grad.base.arrays import Array
+from nnef_grad.interpreter.registry import enter, require
 
 Axes = tuple[int, ...]
 

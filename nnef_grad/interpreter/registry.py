@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, Union
 
-import numpy.typing as npt
+from nnef_grad.base.arrays import Array
 
-Array = npt.NDArray[Any]
 # An array of tensors is a tuple of arrays.
 Value = Union[Array, "tuple[Value, ...]"]
 Evaluation = Callable[..., Any]

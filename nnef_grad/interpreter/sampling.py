@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.elementwise import rounded
-from nnef_grad.interpreter.registry import Array, choice, evaluation, require
+from nnef_grad.interpreter.registry import choice, evaluation, require
 from nnef_grad.interpreter.sliding import extended
 
 # ---- Points along an axis ----

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.graph.ir import Shape
-from nnef_grad.interpreter.registry import Array, UndefinedError, enter, require
+from nnef_grad.interpreter.registry import UndefinedError, enter, require
 from nnef_grad.interpreter.sliding import extended
 from nnef_grad.ops.parts import slice_positions
 from nnef_grad.ops.shape import reshape_shape

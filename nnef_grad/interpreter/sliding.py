@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from nnef_grad.interpreter.registry import Array
+from nnef_grad.base.arrays import Array
 from nnef_grad.ops.windows import Windows, reverse_outside
 
 # Borders of one value everywhere; for 'ignore' each operation chooses a neutral value.

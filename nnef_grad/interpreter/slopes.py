@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from nnef_grad.autodiff.rules import Rules
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.interpreter.execution import Operations, step
@@ -23,8 +22,6 @@ from nnef_grad.interpreter.feeds import Data, collect_feeds
 from nnef_grad.interpreter.held import can_move, hold
 from nnef_grad.interpreter.random_values import Values, between, normal, random_values
 from nnef_grad.ops.liveness import last_uses
-
-Array = npt.NDArray[Any]
 
 # The rounding error of an evaluation, in units of the last place.
 ROUNDINGS = 64

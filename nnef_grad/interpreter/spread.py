@@ -6,17 +6,16 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from nnef_grad.base.arrays import Array
 
 # The bars of a histogram for each power of ten.
 PER_DECADE = 2
 # The elements that are looked at together.
 PART = 2**16
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)

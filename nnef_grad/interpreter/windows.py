@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.graph.ir import Shape
-from nnef_grad.interpreter.registry import Array, choice, evaluation, require
+from nnef_grad.interpreter.registry import choice, evaluation, require
 from nnef_grad.interpreter.sliding import contents, overlapped, with_border
 from nnef_grad.ops.conv import group_count
 from nnef_grad.ops.windows import Windows, counts_inside, downscaling, upscaling

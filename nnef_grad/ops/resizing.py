@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from nnef_grad.base.arrays import Array
 
 
 class Axis(NamedTuple):

@@ -5,7 +5,7 @@ No array is copied that a runtime can read or write where it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array, Data
 from nnef_grad.base.errors import (
     NnefGradError,
     UnsupportedError,
@@ -29,8 +30,6 @@ from nnef_grad.targets import Lowered
 
 __all__ = ["RUNTIMES", "Data", "Run", "Runtime", "find_runtime", "in_single"]
 
-Array = Any
-Data = Mapping[str, Array]
 # The results of a graph, in order, on inputs in order: contiguous arrays.
 Run = Callable[[Sequence[Array]], list[Array]]
 

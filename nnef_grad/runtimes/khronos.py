@@ -8,8 +8,9 @@ from warnings import catch_warnings, simplefilter
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array, Data
 from nnef_grad.graph.ir import Graph
-from nnef_grad.runtimes import Array, Data, Run, precision, refusals, written
+from nnef_grad.runtimes import Run, precision, refusals, written
 from nnef_grad.targets import lower
 from nnef_grad.targets.tensors import DTYPES
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nnef_grad.base.arrays import Array, Data
 from nnef_grad.graph.ir import Graph
 from nnef_grad.interpreter import evaluate
-from nnef_grad.runtimes import Array, Data, Run, precision
+from nnef_grad.runtimes import Run, precision
 
 
 def compile_graph(graph: Graph, data: Data, threads: int | None) -> Run:

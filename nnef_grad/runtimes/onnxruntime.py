@@ -9,9 +9,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from nnef_grad.autodiff.recompute import is_delay
+from nnef_grad.base.arrays import Array, Data
 from nnef_grad.graph.ir import Graph
 from nnef_grad.graph.symbols import numbers_of, with_numbers
-from nnef_grad.runtimes import Array, Data, Run, refusals
+from nnef_grad.runtimes import Run, refusals
 from nnef_grad.targets.onnx.writing import to_onnx
 from nnef_grad.targets.tensors import DTYPES
 

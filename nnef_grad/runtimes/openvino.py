@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array, Data
 from nnef_grad.graph.ir import Graph
 from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
-from nnef_grad.runtimes import Array, Data, Run, refusals
+from nnef_grad.runtimes import Run, refusals
 from nnef_grad.targets import lower
 from nnef_grad.targets.onnx.writing import to_onnx
 from nnef_grad.targets.tensors import DTYPES

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nnef_grad.base.arrays import Array, Data
 from nnef_grad.graph.ir import Graph
-from nnef_grad.runtimes import Array, Data, Run, in_single, refusals, written
+from nnef_grad.runtimes import Run, in_single, refusals, written
 from nnef_grad.targets import lower
 from nnef_grad.targets.tensors import DTYPES
 

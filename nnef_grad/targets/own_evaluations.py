@@ -7,7 +7,8 @@ from math import erf
 import numpy as np
 import numpy.typing as npt
 
-from nnef_grad.interpreter.registry import Array, enter
+from nnef_grad.base.arrays import Array
+from nnef_grad.interpreter.registry import enter
 from nnef_grad.interpreter.shape import cast, gather
 
 _TYPES: dict[str, npt.DTypeLike] = {

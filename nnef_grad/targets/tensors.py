@@ -9,8 +9,8 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operand, Operation
 from nnef_grad.language.labels import CONSTANTS
@@ -19,7 +19,6 @@ from nnef_grad.targets.conditions import splat
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.shape import fill
 
-Array = npt.NDArray[Any]
 Data = dict[str, Array]
 When = Callable[[Operation], bool]
 

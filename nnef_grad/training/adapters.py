@@ -17,6 +17,7 @@ from zlib import crc32
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.inline import Decompose, inline
@@ -25,7 +26,6 @@ from nnef_grad.graph.names import NameSupply
 from nnef_grad.ops.opset import OpSet
 from nnef_grad.training.choice import matching
 
-Array = Any
 # The rank, and alpha where that is another number, by labels or names with wildcards.
 Adapters = Mapping[str, Union[int, Mapping[str, float]]]
 

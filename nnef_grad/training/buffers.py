@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.graph.ir import LOOP, Graph, Tensor
 from nnef_grad.graph.loops import is_loop, loop_of
 
-Array = Any
 # The uses of a tensor: the name of an operation, and the place of the operand.
 Uses = set[tuple[str, int]]
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from nnef_grad.autodiff import recompute as recomputation
 from nnef_grad.autodiff.backward import Backward
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
 from nnef_grad.frontends.onnx.model import InFile
@@ -31,7 +32,6 @@ from nnef_grad.targets import lower_beside
 from nnef_grad.targets.tensors import DTYPES
 
 Form = Literal["variables", "inputs"]
-Array = Any
 
 # Targets that compute in single precision with data of half precision.
 _MIXING = ("nnef", "onnx")

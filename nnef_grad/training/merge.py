@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
 from nnef_grad.model import declared_variables, load
@@ -17,8 +17,6 @@ from nnef_grad.storage.output import refuse_text, write_stored
 from nnef_grad.storage.paths import Steps
 from nnef_grad.storage.tensor_file import read_header
 from nnef_grad.training.adapters import DOWN, SCALE, UP, folded
-
-Array = Any
 
 
 @public

@@ -12,6 +12,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError, refuse_unknown
 from nnef_grad.base.public import public
 from nnef_grad.graph.ir import Shape
@@ -26,7 +27,6 @@ from nnef_grad.training.forms import Step, in_inputs
 from nnef_grad.training.recipes import LEARNING_RATE
 from nnef_grad.training.step import LOSS_SCALE
 
-Array = Any
 Batch = Union[Mapping[str, Any], Sequence[Any]]
 # A number, or what gives it for the number of steps that have been made.
 Schedule = Union[float, Callable[[int], float]]
@@ -292,7 +292,7 @@ class _Part:
 
 def _initial(step: Step, resume: PathLike | None) -> dict[str, Array]:
     """The values to begin with, by label: of the step, or of a checkpoint."""
-    wanted: dict[str, Array] = {}
+    wanted: dict[str, Any] = {}
     for part in _all(step):
         wanted |= {**dict.fromkeys(part.labels.values()), **part.values}
     if resume is not None:

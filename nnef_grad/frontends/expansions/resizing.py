@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.step import Step
-from nnef_grad.frontends.values import Array, shape_of
+from nnef_grad.frontends.values import shape_of
 from nnef_grad.ops import resizing
 from nnef_grad.ops.resizing import Axis, Resizing
 

@@ -13,7 +13,7 @@ import onnx
 import onnx.reference
 from onnx.helper import get_attribute_value, make_function
 
-from nnef_grad.frontends.values import Array
+from nnef_grad.base.arrays import Array
 
 # For thousands of different nodes.
 _CACHED = 10_000

@@ -11,6 +11,7 @@ from onnx.inliner import inline_local_functions, inline_selected_functions
 from onnx.numpy_helper import to_array
 from onnx.shape_inference import infer_shapes
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import Problem, UnsupportedError, UsageError, suggestion
 from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.conversion import declare_as_read
@@ -21,7 +22,6 @@ from nnef_grad.frontends.onnx.operations.elementwise import DATA_TYPES
 from nnef_grad.frontends.onnx.parameters import warnings
 from nnef_grad.frontends.onnx.reading import OPERATIONS, ModelReading
 from nnef_grad.frontends.reading import Later, valid_name
-from nnef_grad.frontends.values import Array
 from nnef_grad.graph.extents import symbol
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.graph.names import NameSupply

@@ -12,7 +12,7 @@ from typing import Any
 
 from onnx.helper import make_node
 
-from nnef_grad.frontends.values import Array
+from nnef_grad.base.arrays import Array
 
 # A number, times tensors by name, in order.
 _Product = tuple[float, list[str]]

@@ -6,12 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy.typing as npt
-
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.frozen import FrozenDict
 from nnef_grad.graph.ir import Graph, Shape
-
-Array = npt.NDArray[Any]
 
 
 class InFile(NamedTuple):

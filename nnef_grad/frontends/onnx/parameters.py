@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from onnx.helper import tensor_dtype_to_np_dtype
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import Problem
-from nnef_grad.frontends.values import Array, is_uniform
+from nnef_grad.frontends.values import is_uniform
 
 # Operands that are measured, not learned: the moments of a batch normalization.
 _MEASURED = {("BatchNormalization", 3), ("BatchNormalization", 4)}

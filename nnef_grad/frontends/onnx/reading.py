@@ -17,6 +17,7 @@ from onnx.defs import SchemaError, get_schema
 from onnx.helper import get_attribute_value
 from onnx.numpy_helper import to_array
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import NnefGradError, Problem, Remedy, UnsupportedError
 from nnef_grad.base.source import Source, Span
 from nnef_grad.emit.evaluation import NoValueError
@@ -25,7 +26,6 @@ from nnef_grad.frontends.onnx.evaluation import evaluate
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.step import Step, entering
 from nnef_grad.frontends.values import (
-    Array,
     converted,
     dtype_of,
     is_known,

@@ -16,7 +16,7 @@ from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.numpy_helper import from_array, to_array
 
-from nnef_grad.frontends.values import Array
+from nnef_grad.base.arrays import Array
 
 # Fields of protocol buffers: the graph of a model, an initializer of a graph, the bytes of
 # a tensor.

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.base.source import Span
 from nnef_grad.emit.emitter import Emitter
@@ -26,14 +27,7 @@ from nnef_grad.frontends.reading import valid_name
 from nnef_grad.frontends.step import Step, entering
 from nnef_grad.frontends.torch.nodes import sources
 from nnef_grad.frontends.torch.symbols import Symbols
-from nnef_grad.frontends.values import (
-    Array,
-    converted,
-    dtype_of,
-    is_known,
-    is_uniform,
-    simple,
-)
+from nnef_grad.frontends.values import converted, dtype_of, is_known, is_uniform, simple
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language.library import FragmentFile
 

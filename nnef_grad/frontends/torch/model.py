@@ -7,12 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Graph, Shape
-
-Array = npt.NDArray[Any]
 
 
 class Drawn(NamedTuple):

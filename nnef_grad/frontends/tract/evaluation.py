@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import InvalidGraphError, located, suggestion
 from nnef_grad.base.source import Span
 from nnef_grad.emit.emitter import Emitter
@@ -16,7 +17,7 @@ from nnef_grad.emit.loops import LONGEST
 from nnef_grad.frontends.reading import Reading
 from nnef_grad.frontends.step import Step, entering
 from nnef_grad.frontends.tract.library import REFUSED, builtin, idiom_of, tract_library
-from nnef_grad.frontends.values import LARGEST, Array, as_array, is_known
+from nnef_grad.frontends.values import LARGEST, as_array, is_known
 from nnef_grad.graph.extents import OpenExtentError, symbol
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language import syntax

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 from onnx import TensorProto, helper
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.onnx.storage import GRAPH, INITIALIZER, RAW_DATA, tag
 from nnef_grad.storage.files import new_files, writing
-
-Array = npt.NDArray[Any]
 
 # The most bytes of a message: what is more has a file beside it, whose arrays begin at
 # whole pages.

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from nnef_grad.autodiff.backward import Backward
+from nnef_grad.base.arrays import Data
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
 from nnef_grad.frontends.onnx.entry import require_onnx
 from nnef_grad.frontends.onnx.model import InFile
-from nnef_grad.frontends.values import Data
 from nnef_grad.graph.ir import Graph
 from nnef_grad.storage.files import PathLike, refuse_existing, writing
 from nnef_grad.targets import lower

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
-from nnef_grad.frontends.values import Array, is_known, shape_of
+from nnef_grad.frontends.values import is_known, shape_of
 
 
 @onnx_op("QuantizeLinear")

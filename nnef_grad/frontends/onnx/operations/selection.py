@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.expansions import selection as expansion
 from nnef_grad.frontends.expansions.reductions import local_response, running_sums
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
-from nnef_grad.frontends.values import Array, dtype_of, is_known, shape_of
+from nnef_grad.frontends.values import dtype_of, is_known, shape_of
 
 # What other formats have too, with the attributes that it takes, and their defaults.
 _SHARED: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {

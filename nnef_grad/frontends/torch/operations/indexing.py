@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.expansions.selection import (
     gather_elements,
     put_blocks,
@@ -30,13 +31,7 @@ from nnef_grad.frontends.torch.operations.shapes import (
     section,
     select,
 )
-from nnef_grad.frontends.values import (
-    Array,
-    broadcast_shapes,
-    dtype_of,
-    is_known,
-    shape_of,
-)
+from nnef_grad.frontends.values import broadcast_shapes, dtype_of, is_known, shape_of
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Shape
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.values import Array, converted, is_known, shape_of, simple
+from nnef_grad.frontends.values import converted, is_known, shape_of, simple
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Shape, Tensor
 
