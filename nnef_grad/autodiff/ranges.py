@@ -51,7 +51,7 @@ UNKNOWN = Range(is_finite=False)
 
 # The range of an operation's result, or one for each of several, given the ranges of its
 # operands, all finite, and its attributes.
-Rule = Callable[..., "Range | tuple[Range, ...]"]
+RangeRule = Callable[..., "Range | tuple[Range, ...]"]
 
 
 class Ranges:
@@ -288,7 +288,7 @@ def _pad(x: Range, border: str, value: float, **attributes: Any) -> Range:
 _sqrt = _within(0.0, INF, _rising(math.sqrt))
 _ONE = Range(1.0, 1.0)
 
-_RULES: dict[str, Rule] = {
+_RULES: dict[str, RangeRule] = {
     "neg": _neg,
     "abs": _abs,
     "sqr": _sqr,

@@ -26,14 +26,13 @@ from nnef_grad.language.library import FragmentFile, Library, standard, with_fra
 from nnef_grad.language.types import GENERIC, TensorType, Type, leaves
 from nnef_grad.ops import DECOMPOSITIONS, RULES, SHAPES
 from nnef_grad.ops.opset import OpSet
-from nnef_grad.ops.registry import Function, ShapeFunction
+from nnef_grad.ops.registry import Function, Rule, ShapeFunction
 from nnef_grad.ops.traits import FLAT
 
 SUFFIX = "_vjp"
 SHAPE = "_shape"
 SUFFIXES = (SUFFIX, SHAPE)
 
-Rule = Callable[..., Sequence[Any]]
 Evaluation = Callable[..., Any]
 
 

@@ -21,7 +21,7 @@ LONG_NAME = 60
 MARK = "/"
 
 
-class Step(NamedTuple):
+class Inner(NamedTuple):
     """An operation of a body.
 
     Attributes:
@@ -44,7 +44,7 @@ class Body(NamedTuple):
     """
 
     inputs: tuple[Tensor, ...]
-    steps: list[Step]
+    steps: list[Inner]
     results: tuple[Any, ...]
 
 
@@ -59,7 +59,7 @@ def body_of(
     for op in operations:
         parts = [called(tensors((r,))[0]).partition(MARK) for r in op.results]
         words = [(name, suffix) for name, _, suffix in parts]
-        steps.append(Step(op, settings_key(op), _shapes(op.results), words))
+        steps.append(Inner(op, settings_key(op), _shapes(op.results), words))
     return Body(tuple(inputs), steps, tuple(results))
 
 

@@ -39,7 +39,7 @@ from nnef_grad.interpreter import (  # noqa: F401
     windows,
 )
 from nnef_grad.interpreter.execution import execute, find_evaluation, step
-from nnef_grad.interpreter.feeds import Data, collect_feeds
+from nnef_grad.interpreter.feeds import Feeds, collect_feeds
 from nnef_grad.interpreter.registry import EVALUATIONS
 from nnef_grad.ops.liveness import last_uses
 
@@ -49,8 +49,8 @@ __all__ = ["EVALUATIONS", "evaluate", "execute", "results", "step", "with_bodies
 @public
 def evaluate(
     graph: Graph | Backward,
-    inputs: Data,
-    variables: Data | None = None,
+    inputs: Feeds,
+    variables: Feeds | None = None,
     *,
     dtype: npt.DTypeLike = np.float64,
     rules: Rules | None = None,
@@ -92,8 +92,8 @@ def evaluate(
 
 def results(
     graph: Graph,
-    inputs: Data,
-    variables: Data,
+    inputs: Feeds,
+    variables: Feeds,
     dtype: npt.DTypeLike = np.float64,
     rules: Rules | None = None,
 ) -> Iterator[tuple[str, Array]]:

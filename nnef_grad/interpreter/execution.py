@@ -15,6 +15,7 @@ from nnef_grad.emit.arguments import dtype_of
 from nnef_grad.emit.rule_results import counted, kind
 from nnef_grad.graph.ir import Graph, Operand, Operation, Result, Tensor
 from nnef_grad.graph.loops import is_loop
+from nnef_grad.graph.printer import Names
 from nnef_grad.interpreter.registry import (
     EVALUATIONS,
     KINDS,
@@ -25,7 +26,6 @@ from nnef_grad.interpreter.registry import (
 from nnef_grad.ops.traits import FED
 
 Operations = Mapping[str, Evaluation]
-Names = Mapping[Tensor, str]
 
 _TYPES: dict[str, Any] = {"integer": np.int64, "logical": np.bool_, "string": np.str_}
 

@@ -13,10 +13,10 @@ from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.interpreter.registry import KINDS
 from nnef_grad.ops.traits import FED
 
-Data = Mapping[str, npt.ArrayLike]
+Feeds = Mapping[str, npt.ArrayLike]
 
 
-def collect_feeds(graph: Graph, inputs: Data, variables: Data) -> dict[Tensor, Array]:
+def collect_feeds(graph: Graph, inputs: Feeds, variables: Feeds) -> dict[Tensor, Array]:
     """The data of the inputs of a flat graph, by name, and of its variables, by label, in
     upper or lower case. Labels that the graph does not have are ignored.
 
@@ -49,7 +49,7 @@ def collect_feeds(graph: Graph, inputs: Data, variables: Data) -> dict[Tensor, A
     return fed
 
 
-def _data(operation: Operation, name: str, inputs: Data, labelled: Data) -> Array:
+def _data(operation: Operation, name: str, inputs: Feeds, labelled: Feeds) -> Array:
     """The data of a tensor as an array, checked against the tensor."""
     (tensor,) = operation.outputs
     what, source = f"input '{name}'", inputs

@@ -29,7 +29,7 @@ from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import prune
 from nnef_grad.graph.symbols import at_numbers, with_numbers
 from nnef_grad.interpreter import results, with_bodies
-from nnef_grad.interpreter.feeds import Data
+from nnef_grad.interpreter.feeds import Feeds
 from nnef_grad.interpreter.slopes import Forward, Line, point_of
 from nnef_grad.interpreter.spread import Spread, spread_of
 from nnef_grad.ops.liveness import memory_alive
@@ -156,8 +156,8 @@ def check(
     graph: Graph,
     backward: Backward,
     *,
-    inputs: Data | None = None,
-    variables: Data | None = None,
+    inputs: Feeds | None = None,
+    variables: Feeds | None = None,
     seed: int = 0,
     rules: Rules | None = None,
     memory: int | None = None,
@@ -236,8 +236,8 @@ class _Comparison:
         self,
         graph: Graph,
         backward: Backward,
-        inputs: Data | None = None,
-        variables: Data | None = None,
+        inputs: Feeds | None = None,
+        variables: Feeds | None = None,
         seed: int = 0,
         rules: Rules | None = None,
         memory: int | None = None,

@@ -18,7 +18,7 @@ from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.interpreter.execution import Operations, step
-from nnef_grad.interpreter.feeds import Data, collect_feeds
+from nnef_grad.interpreter.feeds import Feeds, collect_feeds
 from nnef_grad.interpreter.held import can_move, hold
 from nnef_grad.interpreter.random_values import Values, between, normal, random_values
 from nnef_grad.ops.liveness import last_uses
@@ -44,7 +44,7 @@ class Point:
 
 
 def point_of(
-    graph: Graph, inputs: Data, variables: Data, seed: int, rules: Rules
+    graph: Graph, inputs: Feeds, variables: Feeds, seed: int, rules: Rules
 ) -> Point:
     """The point of the given values, with random ones for the rest."""
     labelled = {name.lower(): np.asarray(data) for name, data in variables.items()}

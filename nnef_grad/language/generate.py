@@ -14,8 +14,7 @@ from typing import Any
 from zlib import crc32
 
 from lark import Lark
-from lark.grammar import Rule as LarkRule
-from lark.grammar import Terminal
+from lark.grammar import Rule, Terminal
 
 from nnef_grad.language.lalr import (
     END,
@@ -23,7 +22,7 @@ from nnef_grad.language.lalr import (
     MORE,
     TABLES,
     UNKNOWN,
-    Rule,
+    Production,
     Tables,
     grammar_path,
 )
@@ -64,15 +63,15 @@ def generated(grammar: bytes) -> Tables:
         for state, row in table.states.items()
     }
     starts = sorted((str(start), state) for start, state in table.start_states.items())
-    numbers, rules = dict[int, int](), dict[LarkRule, int]()
+    numbers, rules = dict[int, int](), dict[Rule, int]()
     pending = [state for _, state in starts]
     for state in pending:
         if state not in numbers:
             numbers[state] = len(numbers)
             pending += [goal for _, goal in steps[state] if isinstance(goal, int)]
 
-    def number(goal: int | LarkRule) -> int:
-        if isinstance(goal, LarkRule):
+    def number(goal: int | Rule) -> int:
+        if isinstance(goal, Rule):
             return -1 - rules.setdefault(goal, len(rules))
         return numbers[goal]
 
@@ -110,7 +109,7 @@ def _word_pattern(lark: Lark) -> str:
     return f"(?:{'|'.join(t.pattern.value for t in ignored)})*(?:{'|'.join(groups)})"
 
 
-def _rule(rule: LarkRule) -> Rule:
+def _rule(rule: Rule) -> Production:
     """A rule of Lark: its method is that of its alias or its name."""
     name, parts = str(rule.origin.name), _parts(rule)
     method: str | None = str(rule.alias or name)
@@ -118,10 +117,10 @@ def _rule(rule: LarkRule) -> Rule:
         method = None
     elif name.startswith("__"):
         method = MORE if rule.expansion[0] == rule.origin else LIST
-    return Rule(name, len(rule.expansion), method, parts)
+    return Production(name, len(rule.expansion), method, parts)
 
 
-def _parts(rule: LarkRule) -> list[int | None]:
+def _parts(rule: Rule) -> list[int | None]:
     """Where the parts of a rule are, from the end of the stack; None if one is missing.
     Words that the rule quotes are left out.
     """

@@ -38,7 +38,7 @@ def grammar_path() -> Path:
     return path if path.exists() else package.parent / "grammars" / "nnef.lark"
 
 
-class Rule(NamedTuple):
+class Production(NamedTuple):
     """A rule: what stands on its left side, and how many symbols on the right."""
 
     name: str
@@ -59,7 +59,7 @@ class Tables(NamedTuple):
     words: str
     # The kinds of the words that the grammar gives as they are.
     literals: dict[str, str]
-    rules: list[Rule]
+    rules: list[Production]
     # For each state, by the kind of the next word or by a rule that was closed, the
     # number of the next state, or -1 - the number of a rule to close.
     states: list[dict[str, int]]
@@ -264,7 +264,7 @@ def _states(tables: Tables, builder: object) -> list[_State]:
     return states
 
 
-def _maker(rule: Rule, builder: object) -> Maker | None:
+def _maker(rule: Production, builder: object) -> Maker | None:
     _, size, name, parts = rule
     if name is None and size == 1:
         return None

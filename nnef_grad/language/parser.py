@@ -19,7 +19,7 @@ from nnef_grad.language import syntax
 from nnef_grad.language.lalr import (
     TABLES,
     Automaton,
-    Rule,
+    Production,
     Tables,
     UnexpectedWordError,
     grammar_path,
@@ -117,7 +117,9 @@ def _tables(grammar: bytes) -> Tables:
     """The tables of the grammar: those that are kept, unless it was changed since."""
     kept = json.loads(TABLES.read_text("utf-8"))
     if kept.pop("grammar") == crc32(grammar):
-        return Tables(**{**kept, "rules": [Rule(*rule) for rule in kept["rules"]]})
+        return Tables(
+            **{**kept, "rules": [Production(*rule) for rule in kept["rules"]]}
+        )
     from nnef_grad.language.generate import generated
 
     return generated(grammar)

@@ -26,7 +26,7 @@ from nnef_grad.reports.blocks import blocks, hosts
 from nnef_grad.reports.folds import Fold, Part, folds
 from nnef_grad.reports.values import json_number
 
-Data = dict[str, Any]
+Json = dict[str, Any]
 
 # The characters that are shown of a text.
 LONGEST = 4000
@@ -46,9 +46,9 @@ def contents(
     forward: Graph,
     backward: Backward,
     rules: Rules,
-    values: Mapping[str, Data] | None = None,
+    values: Mapping[str, Json] | None = None,
     losses: Mapping[int, float] | None = None,
-) -> Data:
+) -> Json:
     """The contents of the page for a graph and its backward graph: plain data, for JSON.
     Operations are named by their indices. The values of gradients are those of
     `values_shown`, the losses are by the number of the step.
@@ -102,7 +102,7 @@ def _as_data(part: Part) -> Any:
     return part
 
 
-def _graph(graph: Graph, theirs: Container[str], texts: _RuleTexts) -> Data:
+def _graph(graph: Graph, theirs: Container[str], texts: _RuleTexts) -> Json:
     """The contents for one graph; `theirs` are the tensors of the forward graph."""
     names = graph.names
     alive = memory_alive(graph, byte_size, kept=graph.outputs)
@@ -125,7 +125,7 @@ def _operation(
     is_forward: bool,
     bytes_alive: int,
     texts: _RuleTexts,
-) -> Data:
+) -> Json:
     definition, settings = operation.definition, operation.settings
     operands = zip(definition.operands, operation.operands, strict=True)
     shape = SHAPES.get(operation.name)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import Problem, Remedy, UnsupportedError, UsageError
 from nnef_grad.base.public import public
@@ -57,7 +58,7 @@ from nnef_grad.targets.forms import choose_forms
 from nnef_grad.targets.own_operations import put_own
 from nnef_grad.targets.registry import find_lowering, refusal
 from nnef_grad.targets.shape import fill
-from nnef_grad.targets.tensors import Data, store_constants
+from nnef_grad.targets.tensors import store_constants
 from nnef_grad.targets.tract import own, workarounds  # noqa: F401
 from nnef_grad.targets.tract.dialect import rename_misread
 from nnef_grad.targets.tract.integers import make_inputs_scalar, move_casts_up
@@ -90,7 +91,7 @@ class Lowered:
     """
 
     graph: Graph
-    data: Data = field(default_factory=Data)
+    data: dict[str, Array] = field(default_factory=dict)
 
 
 @public

@@ -19,7 +19,6 @@ from nnef_grad.targets.conditions import splat
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.shape import fill
 
-Data = dict[str, Array]
 When = Callable[[Operation], bool]
 
 
@@ -62,11 +61,12 @@ DTYPES: dict[str, Any] = {
 
 def store_constants(
     graph: Graph, which: When, others: Iterable[str] = ()
-) -> tuple[Graph, Data]:
+) -> tuple[Graph, dict[str, Array]]:
     """The graph with variables for some constants, and their data by new labels."""
     variables = (op for op in graph.operations if op.name == "variable")
     root = _free_root([*(op.attributes["label"] for op in variables), *others])
-    data, operations = Data(), list(graph.operations)
+    data: dict[str, Array] = {}
+    operations = [*graph.operations]
     for index, op in enumerate(operations):
         if op.name == "constant" and which(op):
             label, shape = f"{root}/{len(data) + 1}", op.attributes["shape"]

@@ -1,5 +1,5 @@
-"""What operations of several formats become: functions of a step (step.py) and its operands,
-which emit operations of the standard.
+"""What operations of several formats become: functions of a view of one (view.py) and of
+its operands, which emit operations of the standard.
 
 loops.py       loops whose body is what a function emits, and recurrent layers
 products.py    products of matrices, linear layers, einsum, attention

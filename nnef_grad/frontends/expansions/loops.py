@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.loops import LONGEST, emit_loop
 from nnef_grad.frontends.expansions.products import linear
-from nnef_grad.frontends.step import Step
 from nnef_grad.frontends.values import shape_of
+from nnef_grad.frontends.view import View
 from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.loops import Collected, Loop, Way
@@ -26,7 +26,7 @@ Body = Callable[
 
 
 def loop(
-    step: Step,
+    view: View,
     name: str,
     operands: Mapping[str, Tensor],
     ways: Sequence[Way],
@@ -37,7 +37,7 @@ def loop(
     """The last values of the states of a loop, and what it collects.
 
     Args:
-        step: the invocation that is a loop.
+        view: the invocation that is a loop.
         name: the name of the body.
         operands: what each step sees whole, then the states, then what is scanned, by the
             names of the inputs of the body.
@@ -46,7 +46,7 @@ def loop(
         hints: what the results should be called.
         reserved: names that no tensor of the body may have by chance.
     """
-    outer = step.reading.emitter
+    outer = view.reading.emitter
     emitter = Emitter(outer.opset)
     tensors = [*operands.values()]
     shapes = [x.shape for x in tensors[: -len(ways)]]
@@ -56,7 +56,7 @@ def loop(
         emitter.emit_named(own, "external", x.dtype, shape=shape)
         for (own, x), shape in zip(operands.items(), shapes, strict=True)
     ]
-    with step.reading.emitting(emitter):
+    with view.reading.emitting(emitter):
         states, collected = body(inputs)
     outputs = tuple(dict.fromkeys([*states, *(x for x, _ in collected)]))
     operations = tuple(emitter.operations)
@@ -64,7 +64,7 @@ def loop(
     graph = Graph(name, tuple(inputs), outputs, operations, names)
     gathered = tuple(Collected(outputs.index(x), way) for x, way in collected)
     made = Loop(graph, len(states), tuple(ways), gathered)
-    return emit_loop(outer, made, tensors, hints, step.span)
+    return emit_loop(outer, made, tensors, hints, view.span)
 
 
 # ---- Recurrent layers ----
@@ -95,7 +95,7 @@ Cell = Callable[[Any, list[Any], Any, Weights], list[Any]]
 
 
 def along(
-    step: Step,
+    view: View,
     cell: Cell,
     x: Any,
     axis: int,
@@ -105,51 +105,51 @@ def along(
     is_back: bool,
 ) -> tuple[Any, list[Any]]:
     """The first states of all steps along an axis, and all states after the last one."""
-    products = linear(step, x, weights.of_input, weights.input_bias)
+    products = linear(view, x, weights.of_input, weights.input_bias)
     if may_exceed(shape_of(x)[axis], LONGEST):
         return _loop(
-            step, cell, products, Way(axis, -1 if is_back else 1), states, weights
+            view, cell, products, Way(axis, -1 if is_back else 1), states, weights
         )
-    parts = step("unstack", products, axis=axis, hint="parts")
+    parts = view("unstack", products, axis=axis, hint="parts")
     rows: list[Any] = []
     for element in reversed(parts) if is_back else parts:
-        states = cell(step, states, element, weights)
+        states = cell(view, states, element, weights)
         rows.append(states[0])
-    return step("stack", rows[::-1] if is_back else rows, axis=axis), states
+    return view("stack", rows[::-1] if is_back else rows, axis=axis), states
 
 
-def with_one_bias(step: Step, weights: Weights) -> Weights:
+def with_one_bias(view: View, weights: Weights) -> Weights:
     """The parameters of a cell that adds both biases: one is their sum for all steps."""
     if weights.state_bias is None:
         return weights
-    bias = step("add", weights.input_bias, weights.state_bias, hint="bias")
+    bias = view("add", weights.input_bias, weights.state_bias, hint="bias")
     return weights._replace(input_bias=bias, state_bias=None)
 
 
-def part(step: Step, x: Any, axis: int, place: int) -> Any:
+def part(view: View, x: Any, axis: int, place: int) -> Any:
     """An element of an axis, which is gone."""
     if shape_of(x)[axis] != 1:
-        x = step.piece(x, axis, place, place + 1, "part")
-    return step("squeeze", x, axes=[axis])
+        x = view.piece(x, axis, place, place + 1, "part")
+    return view("squeeze", x, axes=[axis])
 
 
 def _loop(
-    step: Step, cell: Cell, products: Any, way: Way, states: list[Any], weights: Weights
+    view: View, cell: Cell, products: Any, way: Way, states: list[Any], weights: Weights
 ) -> tuple[Any, list[Any]]:
     """The same as a loop."""
     used = {n: x for n, x in weights._asdict().items() if x is not None}
     full = {n: x for n, x in used.items() if n not in ("of_input", "input_bias")}
     started = {f"state_{n}": x for n, x in enumerate(states)}
-    operands = {n: step.tensor(x) for n, x in {**full, **started}.items()}
+    operands = {n: view.tensor(x) for n, x in {**full, **started}.items()}
 
     def body(inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[tuple[Tensor, Way]]]:
         own = weights._replace(**dict(zip(full, inputs, strict=False)))
-        element = step("squeeze", inputs[-1], axes=[way.axis])
-        new = cell(step, list(inputs[len(full) : -1]), element, own)
-        row = step("unsqueeze", new[0], axes=[way.axis], hint="row")
+        element = view("squeeze", inputs[-1], axes=[way.axis])
+        new = cell(view, list(inputs[len(full) : -1]), element, own)
+        row = view("unsqueeze", new[0], axes=[way.axis], hint="row")
         return new, [(row, way)]
 
-    hints = (*(f"{step.hint}_last" for _ in states), step.hint)
+    hints = (*(f"{view.hint}_last" for _ in states), view.hint)
     operands["part"] = products
-    *last, rows = loop(step, f"{step.hint}_step", operands, [way], body, hints)
+    *last, rows = loop(view, f"{view.hint}_step", operands, [way], body, hints)
     return rows, last

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.base.arrays import Array
-from nnef_grad.frontends.step import Step
 from nnef_grad.frontends.values import shape_of
+from nnef_grad.frontends.view import View
 from nnef_grad.ops import resizing
 from nnef_grad.ops.resizing import Axis, Resizing
 
 
-def resized(step: Step, x: Any, axes: list[Axis], how: Resizing) -> Any:
+def resized(view: View, x: Any, axes: list[Axis], how: Resizing) -> Any:
     """An operation of the standard where there is one, or products with matrices."""
     matrices = {
         place: matrix
@@ -25,18 +25,18 @@ def resized(step: Step, x: Any, axes: list[Axis], how: Resizing) -> Any:
     }
     name = resizing.operation(axes, how, matrices)
     if name:
-        return step(name, x, **resizing.settings(name, axes, how))
+        return view(name, x, **resizing.settings(name, axes, how))
     for place, matrix in matrices.items():
-        x = along(step, x, matrix, place)
+        x = along(view, x, matrix, place)
     return x
 
 
 def axes_of(
-    step: Step, shape: tuple[int, ...], scales: list[float], sizes: list[int]
+    view: View, shape: tuple[int, ...], scales: list[float], sizes: list[int]
 ) -> list[Axis]:
     """All axes, with a scale or an extent for each; one with a symbol stays as it is."""
     message = f"there must be {len(shape)} scales or extents"
-    step.require(len(sizes or scales) == len(shape), message)
+    view.require(len(sizes or scales) == len(shape), message)
     if sizes:
         sized = zip(shape, sizes, strict=True)
         axes = [Axis(n, made, 1.0 if made == n else made / n) for n, made in sized]
@@ -44,24 +44,24 @@ def axes_of(
         pairs = zip(shape, scales, strict=True)
         axes = [Axis(n, n if by == 1 else int(n * by), by) for n, by in pairs]
     has_elements = all(a.new > 0 for a in axes if a.is_resized)
-    step.require(has_elements, "the result must have elements")
+    view.require(has_elements, "the result must have elements")
     return axes
 
 
-def along(step: Step, x: Any, matrix: Array, axis: int) -> Any:
+def along(view: View, x: Any, matrix: Array, axis: int) -> Any:
     """The product of a matrix with the elements along an axis."""
     if (matrix.max(1) == 1).all():
-        return step("gather", x, matrix.argmax(1), axis=axis)
+        return view("gather", x, matrix.argmax(1), axis=axis)
     rank = len(shape_of(x))
     if axis == rank - 1:
-        return step("matmul", *step.aligned(x, matrix), transposeB=True)
+        return view("matmul", *view.aligned(x, matrix), transposeB=True)
     if axis == rank - 2:
-        return step("matmul", *step.aligned(matrix, x))
+        return view("matmul", *view.aligned(matrix, x))
     order = [*range(rank)]
     order[axis], order[-2] = order[-2], order[axis]
-    moved = step.transposed(x, order, "moved")
-    product = step("matmul", *step.aligned(matrix, moved), hint="product")
-    return step.transposed(product, order)
+    moved = view.transposed(x, order, "moved")
+    product = view("matmul", *view.aligned(matrix, moved), hint="product")
+    return view.transposed(product, order)
 
 
 # ---- Grids ----
@@ -74,64 +74,64 @@ _BORDERS = ("zeros", "border", "reflection")
 
 
 def grid_sample(
-    step: Step, x: Any, grid: Any, mode: str, border: str, is_aligned: bool
+    view: View, x: Any, grid: Any, mode: str, border: str, is_aligned: bool
 ) -> Any:
     """Samples of images at the points of a grid from -1 to 1: each element has a weight
     for each point.
     """
-    step.require(mode in _MODES, f"mode must be one of {', '.join(_MODES)}")
+    view.require(mode in _MODES, f"mode must be one of {', '.join(_MODES)}")
     names = ", ".join(_BORDERS)
-    step.require(border in _BORDERS, f"padding_mode must be one of {names}")
+    view.require(border in _BORDERS, f"padding_mode must be one of {names}")
     is_clear = mode != "bicubic" or border == "zeros"
-    step.require(is_clear, "bicubic samples must have zeros around the image")
-    return samples(step, x, grid, mode, border, is_aligned)
+    view.require(is_clear, "bicubic samples must have zeros around the image")
+    return samples(view, x, grid, mode, border, is_aligned)
 
 
 def samples(
-    step: Step, x: Any, grid: Any, mode: str, border: str, is_aligned: bool
+    view: View, x: Any, grid: Any, mode: str, border: str, is_aligned: bool
 ) -> Any:
     """The same, with any border around the image."""
     (batch, channels, *extents), points = shape_of(x), shape_of(grid)
     rank = len(extents)
     fits = len(points) == rank + 2 and (points[0], points[-1]) == (batch, rank)
     wanted = f"[{batch}, {'..., ' if rank else ''}{rank}]"
-    step.require(fits, f"a grid of shape {list(points)} must be {wanted}")
+    view.require(fits, f"a grid of shape {list(points)} must be {wanted}")
     count = prod(points[1:-1])
-    flat = step.reshaped(grid, [batch, count, rank], "points")
+    flat = view.reshaped(grid, [batch, count, rank], "points")
     for axis in reversed(range(rank)):
-        places = step.piece(flat, 2, rank - 1 - axis, rank - axis, "along")
-        weights = _weights_at(step, places, extents[axis], mode, border, is_aligned)
+        places = view.piece(flat, 2, rank - 1 - axis, rank - axis, "along")
+        weights = _weights_at(view, places, extents[axis], mode, border, is_aligned)
         rows = channels * prod(extents[:axis])
         if axis == rank - 1:
-            x = step.reshaped(x, [batch, rows, extents[axis]], "rows")
-            x = step("matmul", x, weights, hint="across", transposeB=True)
+            x = view.reshaped(x, [batch, rows, extents[axis]], "rows")
+            x = view("matmul", x, weights, hint="across", transposeB=True)
         else:
-            parts = step.reshaped(x, [batch, rows, extents[axis], count], "parts")
-            x = step.expand("weighted", parts, weights)
-    return step.reshaped(x, [batch, channels, *points[1:-1]])
+            parts = view.reshaped(x, [batch, rows, extents[axis], count], "parts")
+            x = view.expand("weighted", parts, weights)
+    return view.reshaped(x, [batch, channels, *points[1:-1]])
 
 
 def _weights_at(
-    step: Step, points: Any, extent: int, mode: str, border: str, is_aligned: bool
+    view: View, points: Any, extent: int, mode: str, border: str, is_aligned: bool
 ) -> Any:
     """The weight of each element of an axis at points, [batch, point, element]."""
     low, high = (0.0, extent - 1.0) if is_aligned else (-0.5, extent - 0.5)
-    places = step.expand("along_axis", points, low=low, high=high)
-    positions = step.positions(extent, 2, 3)
+    places = view.expand("along_axis", points, low=low, high=high)
+    positions = view.positions(extent, 2, 3)
     # All places are those of the only element.
     reflects = border == "reflection" and high > low
     if mode == "bicubic" and border != "zeros":
         settings = {"low": low, "high": high, "last": extent - 1.0}
         name = "bordered_cubic_weights"
-        return step.expand(name, places, positions, reflects=reflects, **settings)
+        return view.expand(name, places, positions, reflects=reflects, **settings)
     if reflects:
-        places = step.expand("reflected", places, low=low, high=high)
+        places = view.expand("reflected", places, low=low, high=high)
     if border != "zeros":
-        places = step("clamp", places, 0.0, extent - 1.0, hint="inside")
-    return step.expand(_MODES[mode], places, positions)
+        places = view("clamp", places, 0.0, extent - 1.0, hint="inside")
+    return view.expand(_MODES[mode], places, positions)
 
 
-def affine_grid(step: Step, theta: Any, size: Sequence[Any], is_aligned: bool) -> Any:
+def affine_grid(view: View, theta: Any, size: Sequence[Any], is_aligned: bool) -> Any:
     """The points [batch, ..., coordinate] of a regular grid after an affine map."""
     batch, *extents = size
     axes = [_points(n, is_aligned) for n in extents]
@@ -139,9 +139,9 @@ def affine_grid(step: Step, theta: Any, size: Sequence[Any], is_aligned: bool) -
     grids = np.meshgrid(*axes, indexing="ij")[::-1]
     ones = np.ones_like(grids[0])
     points = np.stack([*grids, ones], -1).reshape(-1, len(extents) + 1)
-    points, theta = step.aligned(points, theta)
-    mapped = step("matmul", points, theta, hint="points", transposeB=True)
-    return step.reshaped(mapped, [batch, *extents, len(extents)])
+    points, theta = view.aligned(points, theta)
+    mapped = view("matmul", points, theta, hint="points", transposeB=True)
+    return view.reshaped(mapped, [batch, *extents, len(extents)])
 
 
 def _points(extent: int, is_aligned: bool) -> Array:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nnef_grad.frontends.step import Step
 from nnef_grad.frontends.values import shape_of
+from nnef_grad.frontends.view import View
 from nnef_grad.graph.extents import Dimension, may_exceed
 
 
@@ -61,14 +61,14 @@ def _sliding(axes: Sequence[Axis], first: int = 0) -> dict[str, Any]:
 
 
 def conv(
-    step: Step, x: Any, weight: Any, bias: Any, axes: Sequence[Axis], groups: int
+    view: View, x: Any, weight: Any, bias: Any, axes: Sequence[Axis], groups: int
 ) -> Any:
     """A convolution; the bias is a row of channels."""
-    return step("conv", x, weight, bias, groups=groups, **_sliding(axes))
+    return view("conv", x, weight, bias, groups=groups, **_sliding(axes))
 
 
 def deconv(
-    step: Step,
+    view: View,
     x: Any,
     weight: Any,
     bias: Any,
@@ -79,18 +79,18 @@ def deconv(
     extents = [axis.reach(axis.given) - axis.before - axis.after for axis in axes]
     shape = [shape_of(x)[0], shape_of(weight)[1] * groups, *extents]
     settings = {**_sliding(axes), "output_shape": shape, "groups": groups}
-    return step("deconv", x, weight, bias, **settings)
+    return view("deconv", x, weight, bias, **settings)
 
 
-def pool(step: Step, name: str, x: Any, axes: Sequence[Axis], **settings: Any) -> Any:
+def pool(view: View, name: str, x: Any, axes: Sequence[Axis], **settings: Any) -> Any:
     """A pool over the last axes."""
     first = len(shape_of(x)) - len(axes)
     size = [*[1] * first, *(axis.size for axis in axes)]
-    return step(name, x, size=size, **_sliding(axes, first), **settings)
+    return view(name, x, size=size, **_sliding(axes, first), **settings)
 
 
 def averages(
-    step: Step, x: Any, axes: Sequence[Axis], *, counts: bool, rounds_up: bool
+    view: View, x: Any, axes: Sequence[Axis], *, counts: bool, rounds_up: bool
 ) -> Any:
     """The means of windows. Padding counts as zeros, or not at all, and what a window that
     is rounded up has beyond it never counts.
@@ -99,33 +99,33 @@ def averages(
     counts = counts and any(may_exceed(n, 0) for a in axes for n in a[-2:])
     if not counts or wide == list(axes):
         border = "constant" if counts else "ignore"
-        return pool(step, "avg_pool", x, wide, border=border)
+        return pool(view, "avg_pool", x, wide, border=border)
     still = [(0, 0)] * (len(shape_of(x)) - len(axes))
     around = [*still, *((axis.before, axis.after) for axis in axes)]
-    whole = step("pad", x, hint="padded", padding=around, value=0.0)
+    whole = view("pad", x, hint="padded", padding=around, value=0.0)
     inner = [axis.without_padding() for axis in axes]
     # The last window may begin in the padding, if it did before.
     pairs = zip(wide, inner, axes, strict=True)
     inner = [i._replace(after=w.after - a.after) for w, i, a in pairs]
-    return pool(step, "avg_pool", whole, inner, border="ignore")
+    return pool(view, "avg_pool", whole, inner, border="ignore")
 
 
 # ---- Blocks of images ----
 
 
-def blocks(step: Step, x: Any, block: Sequence[int], **sliding: Any) -> Any:
+def blocks(view: View, x: Any, block: Sequence[int], **sliding: Any) -> Any:
     """The elements of each block of an image, [batch, channels * elements, blocks]: each
     element has a filter of its own, with a one at its place.
     """
     batch, channels, *image = shape_of(x)
-    images = step.reshaped(x, [batch * channels, 1, *image], "images")
-    elements = step("conv", images, _ones(block), 0.0, hint="elements", **sliding)
+    images = view.reshaped(x, [batch * channels, 1, *image], "images")
+    elements = view("conv", images, _ones(block), 0.0, hint="elements", **sliding)
     counts = shape_of(elements)[2:]
-    return step.reshaped(elements, [batch, channels * prod(block), prod(counts)])
+    return view.reshaped(elements, [batch, channels * prod(block), prod(counts)])
 
 
 def sum_of_blocks(
-    step: Step, x: Any, image: Sequence[int], block: Sequence[int], **sliding: Any
+    view: View, x: Any, image: Sequence[int], block: Sequence[int], **sliding: Any
 ) -> Any:
     """Sums of blocks at their places in an image: what `blocks` does, transposed."""
     columns = zip(image, block, *(sliding[name] for name in _SLIDING), strict=True)
@@ -135,15 +135,15 @@ def sum_of_blocks(
     ]
     size, batch = prod(block), shape_of(x)[0]
     channels = shape_of(x)[1] // size
-    sums = step(
+    sums = view(
         "deconv",
-        step.reshaped(x, [batch * channels, size, *counts], "columns"),
+        view.reshaped(x, [batch * channels, size, *counts], "columns"),
         *(_ones(block), 0.0),
         hint="sums",
         output_shape=[batch * channels, 1, *image],
         **sliding,
     )
-    return step.reshaped(sums, [batch, channels, *image])
+    return view.reshaped(sums, [batch, channels, *image])
 
 
 _SLIDING = ("padding", "stride", "dilation")

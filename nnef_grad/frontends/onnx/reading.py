@@ -24,7 +24,6 @@ from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.conversion import MOST_ELEMENTS, Conversion
 from nnef_grad.frontends.onnx.evaluation import evaluate
 from nnef_grad.frontends.reading import Later, valid_name
-from nnef_grad.frontends.step import Step, entering
 from nnef_grad.frontends.values import (
     converted,
     dtype_of,
@@ -33,6 +32,7 @@ from nnef_grad.frontends.values import (
     is_uniform,
     shape_of,
 )
+from nnef_grad.frontends.view import View, entering
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language.library import FragmentFile
@@ -231,8 +231,8 @@ def _known_attributes(kind: str) -> frozenset[str] | None:
         return None
 
 
-class Node(Step):
-    """A node: see `Step`. Around it is what its own graphs may read, by name."""
+class Node(View):
+    """A node: see `View`. Around it is what its own graphs may read, by name."""
 
     reading: ModelReading
 

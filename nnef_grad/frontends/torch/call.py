@@ -24,10 +24,10 @@ from nnef_grad.base.source import Span
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.frontends.conversion import MOST_ELEMENTS, Conversion
 from nnef_grad.frontends.reading import valid_name
-from nnef_grad.frontends.step import Step, entering
 from nnef_grad.frontends.torch.nodes import sources
 from nnef_grad.frontends.torch.symbols import Symbols
 from nnef_grad.frontends.values import converted, dtype_of, is_known, is_uniform, simple
+from nnef_grad.frontends.view import View, entering
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language.library import FragmentFile
 
@@ -145,8 +145,8 @@ def array_of(tensor: torch.Tensor, *, exact: bool = False) -> Array:
 # ---- Calls ----
 
 
-class Call(Step):
-    """A call of an operation of ATen: see `Step`.
+class Call(View):
+    """A call of an operation of ATen: see `View`.
 
     Attributes:
         reading: the program that is read.

@@ -15,16 +15,16 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import NoValueError, Scope
 from nnef_grad.emit.loops import LONGEST
 from nnef_grad.frontends.reading import Reading
-from nnef_grad.frontends.step import Step, entering
 from nnef_grad.frontends.tract.library import REFUSED, builtin, idiom_of, tract_library
 from nnef_grad.frontends.values import LARGEST, as_array, is_known
+from nnef_grad.frontends.view import View, entering
 from nnef_grad.graph.extents import OpenExtentError, symbol
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Joined, extended
 from nnef_grad.storage.data import VariableData
 
-# What expands operations, by their names: called with a step (step.py), and the arguments in
+# What expands operations, by their names: called with a view of one (view.py), and the arguments in
 # declared order.
 EXPANSIONS: dict[str, Callable[..., Any]] = {}
 expansion = entering(EXPANSIONS)
@@ -105,8 +105,8 @@ class DocumentReading(Reading):
         is_computed = name in EXPANSIONS and all(map(is_known, values.values()))
         if not is_own or fragment.body is None or is_computed:
             if fragment.name in EXPANSIONS:
-                step = Step(self, fragment.name, hint, place, dtype)
-                return _expanded(step, fragment, values)
+                view = View(self, fragment.name, hint, place, dtype)
+                return _expanded(view, fragment, values)
             return super()._invoke(fragment, values, dtype, hint, place)
         if name is None or name in (*self.compounds, *EXPANSIONS):
             return self.body(fragment, values, hint, place)
@@ -161,16 +161,16 @@ class DocumentReading(Reading):
         return as_array(stored[str(made.attributes["label"])])
 
 
-def _expanded(step: Step, fragment: syntax.Fragment, values: Mapping[str, Any]) -> Any:
+def _expanded(view: View, fragment: syntax.Fragment, values: Mapping[str, Any]) -> Any:
     whole = {**fragment.defaults, **values}
     arguments = [whole[p.name] for p in fragment.parameters]
-    with located(step.span):
+    with located(view.span):
         try:
-            return EXPANSIONS[step.name](step, *arguments)
+            return EXPANSIONS[view.name](view, *arguments)
         except OpenExtentError as error:
-            raise error.of(step.name, step.span) from None
+            raise error.of(view.name, view.span) from None
 
 
-def document(step: Step) -> DocumentReading:
+def document(view: View) -> DocumentReading:
     """The reading of the document in which an operation stands."""
-    return cast("DocumentReading", step.reading)
+    return cast("DocumentReading", view.reading)

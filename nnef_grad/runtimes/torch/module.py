@@ -16,8 +16,9 @@ from nnef_grad.frontends import STANDARD, dialect_of
 from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import replace_variables
+from nnef_grad.graph.printer import Names
 from nnef_grad.graph.quantization import print_quantization
-from nnef_grad.interpreter.feeds import Data, collect_feeds
+from nnef_grad.interpreter.feeds import Feeds, collect_feeds
 from nnef_grad.model import (
     Options,
     Shapes,
@@ -38,8 +39,6 @@ Model = Union[PathLike, Graph, TorchModel]
 # The types of tensors in torch, in single precision.
 DTYPES = {"scalar": torch.float32, "integer": torch.int64, "logical": torch.bool}
 Outputs = Union[torch.Tensor, tuple[torch.Tensor, ...]]
-# What the tensors of the graph are called.
-Names = Mapping[Tensor, str]
 
 
 class Module(nn.Module):  # type: ignore[misc]
@@ -88,7 +87,7 @@ class Module(nn.Module):  # type: ignore[misc]
         runtime: str = "onnxruntime",
         *,
         buffers: Collection[str] = (),
-        data: Data | None = None,
+        data: Feeds | None = None,
         recompute: float | None = None,
     ) -> None:
         super().__init__()
@@ -274,7 +273,7 @@ def _submodule(holder: nn.Module, name: str) -> nn.Module:
     return holder._modules[name]
 
 
-def _values(graph: Graph, data: Data) -> dict[Tensor, torch.Tensor]:
+def _values(graph: Graph, data: Feeds) -> dict[Tensor, torch.Tensor]:
     """The data of all variables, checked and copied."""
     variables = tuple(op for op in graph.operations if op.name == "variable")
     alone = replace(graph, inputs=(), outputs=(), operations=variables)
@@ -312,7 +311,7 @@ class ModelSource:
             copy_outputs(from_source(self.text, None, Options(shapes)))
         )
 
-    def save(self, path: PathLike, data: Data, *, overwrite: bool) -> None:
+    def save(self, path: PathLike, data: Feeds, *, overwrite: bool) -> None:
         """Writes a folder or an archive with these texts, and data by label."""
         save_source(path, self.text, self.quantization, data, overwrite=overwrite)
 
@@ -321,14 +320,14 @@ class ReadModel(NamedTuple):
     """A model as the caller gave it: its texts, and the data of its variables by label."""
 
     source: ModelSource
-    data: Data
+    data: Feeds
     # The names of the variables that are parameters, and of those that require gradients;
     # None for all.
     parameters: Collection[str] | None = None
     trainable: Collection[str] | None = None
 
 
-def read(model: Model, data: Data | None) -> ReadModel:
+def read(model: Model, data: Feeds | None) -> ReadModel:
     """The texts and the data of a model, which may have its own."""
     if isinstance(model, Graph):
         return ReadModel(_printed(model), data or {})

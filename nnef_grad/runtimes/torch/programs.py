@@ -22,7 +22,6 @@ from nnef_grad.base.errors import NnefGradError
 from nnef_grad.graph.ir import Graph
 from nnef_grad.runtimes import Runtime
 
-Names = tuple[str, ...]
 Tensors = Sequence[torch.Tensor]
 Run = Callable[[Tensors], list[torch.Tensor]]
 
@@ -35,8 +34,8 @@ class Program:
     ) -> None:
         self.graph = graph
         self._how = runtime, recompute
-        self._gradients: dict[Names, Program] = {}
-        self._halves: dict[Names, Halves | None] = {}
+        self._gradients: dict[tuple[str, ...], Program] = {}
+        self._halves: dict[tuple[str, ...], Halves | None] = {}
 
     def __call__(self, inputs: Tensors) -> tuple[torch.Tensor, ...]:
         """The outputs on inputs that were checked; autograd knows their gradients."""
@@ -51,7 +50,7 @@ class Program:
         """The outputs on inputs, without their gradients."""
         return _compiled(self.graph, self._how[0])
 
-    def gradients(self, wrt: Names) -> Program:
+    def gradients(self, wrt: tuple[str, ...]) -> Program:
         """The program whose inputs are those of this one, then the gradients of its
         scalar outputs, and whose outputs are the gradients of the inputs `wrt`.
         """
@@ -60,7 +59,7 @@ class Program:
             self._gradients[wrt] = Program(backward, *self._how)
         return self._gradients[wrt]
 
-    def halves(self, wrt: Names) -> Halves | None:
+    def halves(self, wrt: tuple[str, ...]) -> Halves | None:
         """The same in two halves. None where there are no gradients: an operation that
         has no derivative is an error as soon as somebody asks for it, and not before.
         """
@@ -78,7 +77,11 @@ class Halves:
     """
 
     def __init__(
-        self, graph: Graph, wrt: Names, runtime: Runtime, recompute: float | None
+        self,
+        graph: Graph,
+        wrt: tuple[str, ...],
+        runtime: Runtime,
+        recompute: float | None,
     ) -> None:
         halves = split(graph, differentiate(graph, wrt=wrt, recompute=recompute))
         results, needed = halves.forward.output_names, halves.backward.input_names

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 from nnef_grad.base.arrays import Array, Data
 from nnef_grad.base.errors import UnsupportedError, UsageError
 from nnef_grad.frontends.onnx.model import InFile
-from nnef_grad.frontends.step import entering
+from nnef_grad.frontends.view import entering
 from nnef_grad.graph.extents import Dimension, Extent, has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor
 from nnef_grad.graph.loops import Loop, is_loop

@@ -8,97 +8,97 @@ from typing import Any
 
 from nnef_grad.frontends.expansions import products, resizing
 from nnef_grad.frontends.expansions.products import contract
-from nnef_grad.frontends.step import Step
 from nnef_grad.frontends.tract.evaluation import expansion
 from nnef_grad.frontends.values import dtype_of, shape_of
+from nnef_grad.frontends.view import View
 from nnef_grad.language.library import standard
 from nnef_grad.ops.resizing import MODES, PLACES, ROUNDED, Resizing
 
 
-def _settings(step: Step, values: Sequence[Any]) -> dict[str, Any]:
-    return dict(zip(standard()[step.name].attribute_names, values, strict=True))
+def _settings(view: View, values: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(standard()[view.name].attribute_names, values, strict=True))
 
 
 @expansion("conv")
-def conv(step: Step, x: Any, weight: Any, bias: Any, *values: Any) -> Any:
+def conv(view: View, x: Any, weight: Any, bias: Any, *values: Any) -> Any:
     """A convolution, with the channels of the bias where the standard has them."""
-    return step("conv", x, weight, _row(step, bias), **_settings(step, values))
+    return view("conv", x, weight, _row(view, bias), **_settings(view, values))
 
 
 @expansion("deconv")
-def deconv(step: Step, x: Any, weight: Any, bias: Any, *values: Any) -> Any:
+def deconv(view: View, x: Any, weight: Any, bias: Any, *values: Any) -> Any:
     """A transposed convolution, whose filter is that of the convolution."""
-    settings = _settings(step, values)
+    settings = _settings(view, values)
     shape = list(settings["output_shape"])
     if len(shape) == len(shape_of(x)) - 2:
         settings["output_shape"] = [shape_of(x)[0], shape_of(weight)[0], *shape]
-    turned = _turned(step, weight, settings["groups"] or shape_of(weight)[0])
-    return step("deconv", x, turned, _row(step, bias), **settings)
+    turned = _turned(view, weight, settings["groups"] or shape_of(weight)[0])
+    return view("deconv", x, turned, _row(view, bias), **settings)
 
 
-def _turned(step: Step, weight: Any, groups: int) -> Any:
+def _turned(view: View, weight: Any, groups: int) -> Any:
     """The filter [out, in / groups, ...] as [in, out / groups, ...]."""
-    step.require(len(shape_of(weight)) >= 2, "the filter must have rank 2 at least")
+    view.require(len(shape_of(weight)) >= 2, "the filter must have rank 2 at least")
     made, given, *size = shape_of(weight)
-    step.require(made % groups == 0, f"{groups} groups do not divide {made} channels")
+    view.require(made % groups == 0, f"{groups} groups do not divide {made} channels")
     if groups == 1:
-        return step.transposed(weight, [1, 0, *range(2, 2 + len(size))], "filter")
+        return view.transposed(weight, [1, 0, *range(2, 2 + len(size))], "filter")
     if given == 1 and made == groups:
         return weight
     # The spatial axes go as one, as where the dialect is written.
     shape = [groups, made // groups, given, prod(size)]
-    parts = step.reshaped(weight, shape, "groups")
-    moved = step.transposed(parts, [0, 2, 1, 3], "exchanged")
-    return step.reshaped(moved, [groups * given, made // groups, *size], "filter")
+    parts = view.reshaped(weight, shape, "groups")
+    moved = view.transposed(parts, [0, 2, 1, 3], "exchanged")
+    return view.reshaped(moved, [groups * given, made // groups, *size], "filter")
 
 
-def _row(step: Step, bias: Any) -> Any:
+def _row(view: View, bias: Any) -> Any:
     """The bias as a row of channels; a single number stays."""
     shape = shape_of(bias)
     several = [extent for extent in shape if extent > 1]
     if not shape or (len(shape) == 2 and shape[0] == 1):
         return bias
-    step.require(len(several) < 2, f"the bias of shape {list(shape)} is not a row")
-    return step.reshaped(bias, [1, *(several or [1])], "bias")
+    view.require(len(several) < 2, f"the bias of shape {list(shape)} is not a row")
+    return view.reshaped(bias, [1, *(several or [1])], "bias")
 
 
 @expansion("max_pool", "max_pool_with_index")
-def max_pool(step: Step, x: Any, *values: Any) -> Any:
+def max_pool(view: View, x: Any, *values: Any) -> Any:
     """A maximum over what is there, whatever the border is called."""
-    settings = _settings(step, values)
+    settings = _settings(view, values)
     if settings["border"] == "constant":
         settings["border"] = "ignore"
-    return step(step.name, x, **settings)
+    return view(view.name, x, **settings)
 
 
 # ---- Products ----
 
 
 @expansion("linear")
-def linear(step: Step, x: Any, weight: Any, bias: Any) -> Any:
+def linear(view: View, x: Any, weight: Any, bias: Any) -> Any:
     """A linear layer, for operands of more than two axes on one matrix of rows."""
     shape = shape_of(x)
     if len(shape) <= 2 or len(shape_of(weight)) < 2:
-        return step("linear", x, weight, bias)
+        return view("linear", x, weight, bias)
     *batch, out, inner = shape_of(weight)
     bias_shape = shape_of(bias)
     is_row = not bias_shape or bias_shape == (*(1,) * (len(shape) - 1), out)
     is_one = {*batch} <= {1} and is_row and len(shape) == len(batch) + 2
     if not is_one:
-        return step("add", step("matmul", x, weight, transposeB=True), bias)
-    rows = step.reshaped(x, [prod(shape[:-1]), inner], "rows")
-    matrix = step("squeeze", weight, hint="matrix", axes=list(range(len(batch))))
-    row = step.reshaped(bias, [1, out], "bias") if bias_shape else bias
-    flat = step("linear", rows, matrix, row, hint="flat")
-    return step.reshaped(flat, [*shape[:-1], out])
+        return view("add", view("matmul", x, weight, transposeB=True), bias)
+    rows = view.reshaped(x, [prod(shape[:-1]), inner], "rows")
+    matrix = view("squeeze", weight, hint="matrix", axes=list(range(len(batch))))
+    row = view.reshaped(bias, [1, out], "bias") if bias_shape else bias
+    flat = view("linear", rows, matrix, row, hint="flat")
+    return view.reshaped(flat, [*shape[:-1], out])
 
 
 @expansion("tract_core_einsum")
 def einsum(
-    step: Step, operands: Sequence[Any], expr: str, acc: str, output: str
+    view: View, operands: Sequence[Any], expr: str, acc: str, output: str
 ) -> Any:
     """Multiplies the operands from left to right, as batches of matrices."""
-    return contract(step, operands, expr)
+    return contract(view, operands, expr)
 
 
 # ---- Resizing ----
@@ -106,7 +106,7 @@ def einsum(
 
 @expansion("tract_core_resize")
 def resize(
-    step: Step,
+    view: View,
     x: Any,
     scales: list[float],
     sizes: list[int],
@@ -121,21 +121,21 @@ def resize(
     lists: list[Collection[str]] = [PLACES, MODES, ROUNDED]
     for value, choices in zip(how[:3], lists, strict=True):
         names = ", ".join(choices)
-        step.require(value in choices, f"there is no '{value}': it is one of {names}")
-    axes = resizing.axes_of(step, shape_of(x), scales, sizes)
+        view.require(value in choices, f"there is no '{value}': it is one of {names}")
+    axes = resizing.axes_of(view, shape_of(x), scales, sizes)
     if places == "align_corners":
         is_exact = all(axis.new == axis.old * axis.scale for axis in axes)
-        step.require(is_exact, "corners are aligned by extents, or by exact scales")
-    return resizing.resized(step, x, axes, how)
+        view.require(is_exact, "corners are aligned by extents, or by exact scales")
+    return resizing.resized(view, x, axes, how)
 
 
 @expansion("tract_onnx_resize")
 def onnx_resize(
-    step: Step, x: Any, scales: list[float], roi: list[float], *settings: Any
+    view: View, x: Any, scales: list[float], roi: list[float], *settings: Any
 ) -> Any:
     """The older name, without extents."""
-    step.require(not roi, "the coordinates must not be cropped")
-    return resize(step, x, scales, [], *settings)
+    view.require(not roi, "the coordinates must not be cropped")
+    return resize(view, x, scales, [], *settings)
 
 
 # ---- Attention ----
@@ -143,7 +143,7 @@ def onnx_resize(
 
 @expansion("tract_transformers_sdpa")
 def attend(
-    step: Step,
+    view: View,
     q: Any,
     k: Any,
     v: Any,
@@ -155,38 +155,38 @@ def attend(
 ) -> Any:
     """softmax(q k^T scale + mask) v. Several heads of q may share a head of k and v."""
     shape = shape_of(q)
-    step.require(not (is_causal and mask is not False), "a causal one has no mask")
+    view.require(not (is_causal and mask is not False), "a causal one has no mask")
     if len(shape) >= 4:
-        k, v = (products.shared(step, x, shape[-3]) for x in (k, v))
+        k, v = (products.shared(view, x, shape[-3]) for x in (k, v))
     factor = scale if scale != 0.0 else 1.0 / sqrt(shape[-1])
     if is_causal:
-        mask = products.causal(step, shape[-2], shape_of(k)[-2], len(shape))
-    return step("matmul", products.weights(step, q, k, mask, factor), v)
+        mask = products.causal(view, shape[-2], shape_of(k)[-2], len(shape))
+    return view("matmul", products.weights(view, q, k, mask, factor), v)
 
 
 @expansion("tract_transformers_scaled_masked_softmax")
 def masked_softmax(
-    step: Step, x: Any, mask: Any, scale: float, post_softmax_mask: bool
+    view: View, x: Any, mask: Any, scale: float, post_softmax_mask: bool
 ) -> Any:
     """softmax(x scale + mask), optionally with zeros where everything is masked."""
     rank = len(shape_of(x))
-    scores = step("mul", x, scale, hint="scores")
-    chances = step("softmax", products.masked(step, scores, mask), axes=[rank - 1])
+    scores = view("mul", x, scale, hint="scores")
+    chances = view("softmax", products.masked(view, scores, mask), axes=[rank - 1])
     if not post_softmax_mask:
         return chances
-    step.require(dtype_of(mask) == "logical", "the mask must be of truth values")
-    return step("select", step.of_rank(mask, rank), chances, 0.0)
+    view.require(dtype_of(mask) == "logical", "the mask must be of truth values")
+    return view("select", view.of_rank(mask, rank), chances, 0.0)
 
 
 @expansion("tract_transformers_apply_rope")
-def rotary_embedding(step: Step, x: Any, cos: Any, sin: Any) -> Any:
+def rotary_embedding(view: View, x: Any, cos: Any, sin: Any) -> Any:
     """x cos + (-b, a) sin, where a and b are the halves of x along its last axis."""
     axis = len(shape_of(x)) - 1
     half, rest = divmod(shape_of(x)[axis], 2)
-    step.require(rest == 0, "the last extent must be even")
-    a = step.piece(x, axis, 0, half, "a")
-    b = step.piece(x, axis, half, 2 * half, "b")
-    turned = step("concat", [step("neg", b), a], hint="turned", axis=axis)
-    cos, sin = (step.of_rank(value, axis + 1) for value in (cos, sin))
-    kept = step("mul", x, cos, hint="kept")
-    return step("add", kept, step("mul", turned, sin, hint="moved"))
+    view.require(rest == 0, "the last extent must be even")
+    a = view.piece(x, axis, 0, half, "a")
+    b = view.piece(x, axis, half, 2 * half, "b")
+    turned = view("concat", [view("neg", b), a], hint="turned", axis=axis)
+    cos, sin = (view.of_rank(value, axis + 1) for value in (cos, sin))
+    kept = view("mul", x, cos, hint="kept")
+    return view("add", kept, view("mul", turned, sin, hint="moved"))

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from nnef_grad.frontends.expansions.loops import loop
-from nnef_grad.frontends.step import Step
 from nnef_grad.frontends.tract.evaluation import document, expansion
 from nnef_grad.frontends.values import is_known, shape_of
+from nnef_grad.frontends.view import View
 from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.graph.loops import Way
@@ -39,7 +39,7 @@ class _Scan(NamedTuple):
 
 @expansion("tract_core_scan")
 def scan(
-    step: Step,
+    view: View,
     body: str,
     scanned: list[tuple[str, Any, int, int]],
     full: list[tuple[str, Any]],
@@ -50,70 +50,70 @@ def scan(
     external_state: bool,
 ) -> Any:
     """Its steps, one after the other, if there are few; otherwise a loop."""
-    step.require(skip == 0, "no steps can be skipped: it is read as a whole")
+    view.require(skip == 0, "no steps can be skipped: it is read as a whole")
     message = "in a loop it keeps its states from turn to turn, unless reset_every_turn"
-    step.require(reset_every_turn or not document(step).is_in_loop, message)
-    fragment = step.reading.fragments.get(body)
+    view.require(reset_every_turn or not document(view).is_in_loop, message)
+    fragment = view.reading.fragments.get(body)
     if fragment is None:
-        step.refuse(f"the document has no fragment '{body}'")
-    count = _count(step, scanned)
+        view.refuse(f"the document has no fragment '{body}'")
+    count = _count(view, scanned)
     # tract takes no notice of others.
     places = {p.name: place for place, p in enumerate(fragment.parameters)}
     scanned = [line for line in scanned if line[0] in places]
     full = [line for line in full if line[0] in places]
     state = sorted(state, key=lambda line: places.get(line[0], 0))
     wanted = _Scan(scanned, full, state, output)
-    _check(step, fragment, wanted)
-    with document(step).in_loop():
-        if may_exceed(count, document(step).given.unroll):
-            results = _Kept(step, fragment, wanted).results(count)
+    _check(view, fragment, wanted)
+    with document(view).in_loop():
+        if may_exceed(count, document(view).given.unroll):
+            results = _Kept(view, fragment, wanted).results(count)
         else:
-            results = _unrolled(step, fragment, wanted, count)
+            results = _unrolled(view, fragment, wanted, count)
     return results[0] if len(results) == 1 else results
 
 
-def _count(step: Step, scanned: list[tuple[str, Any, int, int]]) -> int:
+def _count(view: View, scanned: list[tuple[str, Any, int, int]]) -> int:
     """The number of steps, which all that is scanned must agree in."""
     counts = set()
     for name, x, axis, chunk in scanned:
-        step.require(chunk != 0, f"the step of '{name}' must not be zero")
-        step.require(axis < len(shape_of(x)), f"'{name}' has no axis {axis}")
+        view.require(chunk != 0, f"the step of '{name}' must not be zero")
+        view.require(axis < len(shape_of(x)), f"'{name}' has no axis {axis}")
         count, rest = divmod(shape_of(x)[axis], abs(chunk))
-        step.require(rest == 0, f"the steps of '{name}' do not end with it")
+        view.require(rest == 0, f"the steps of '{name}' do not end with it")
         counts.add(count)
-    step.require(len(counts) == 1, "what is scanned must have one number of steps")
+    view.require(len(counts) == 1, "what is scanned must have one number of steps")
     return counts.pop()
 
 
-def _check(step: Step, fragment: Fragment, wanted: _Scan) -> None:
+def _check(view: View, fragment: Fragment, wanted: _Scan) -> None:
     """Refuses unknown names, and what tract computes otherwise than it is written."""
     names = [line[0] for line in (*wanted.scanned, *wanted.full, *wanted.state)]
     parameters = [p.name for p in fragment.parameters]
     body = f"the body '{fragment.name}'"
     missing = " and ".join(f"'{name}'" for name in parameters if name not in names)
-    step.require(not missing, f"{body} needs {missing}")
-    step.require(bool(wanted.scanned), "it scans nothing")
+    view.require(not missing, f"{body} needs {missing}")
+    view.require(bool(wanted.scanned), "it scans nothing")
     for name in names:
-        step.require(names.count(name) == 1, f"{body} gets '{name}' twice")
-        step.require(name in parameters, f"{body} has no parameter '{name}'")
+        view.require(names.count(name) == 1, f"{body} gets '{name}' twice")
+        view.require(name in parameters, f"{body} has no parameter '{name}'")
     results = [result.name for result in fragment.results]
     for name in (*(line[2] for line in wanted.state), *(o[0] for o in wanted.output)):
-        step.require(name in results, f"the body has no result '{name}'")
+        view.require(name in results, f"the body has no result '{name}'")
     for _, kind, _, chunk in wanted.output:
-        step.require(kind in ("full", "last"), f"'{kind}' is neither full nor last")
+        view.require(kind in ("full", "last"), f"'{kind}' is neither full nor last")
         is_put = kind == "last" or chunk >= -1
-        step.require(is_put, "tract puts parts of several elements elsewhere backward")
+        view.require(is_put, "tract puts parts of several elements elsewhere backward")
     places = {n: results.index(result) for n, _, result in wanted.state}
     order = [places[name] for name in parameters if name in places]
     message = "the results that become states must differ, and be in their order"
-    step.require(order == sorted(set(order)), message)
+    view.require(order == sorted(set(order)), message)
 
 
 # ---- Steps one after the other ----
 
 
 def _unrolled(
-    step: Step, fragment: Fragment, wanted: _Scan, count: int
+    view: View, fragment: Fragment, wanted: _Scan, count: int
 ) -> tuple[Any, ...]:
     states = {name: value for name, value, _ in wanted.state}
     steps: list[dict[str, Any]] = []
@@ -126,19 +126,19 @@ def _unrolled(
             part = (
                 x
                 if is_whole
-                else step.piece(x, axis, begin, begin + abs(chunk), "part")
+                else view.piece(x, axis, begin, begin + abs(chunk), "part")
             )
             values[name] = part
         own = {p.name: values[p.name] for p in fragment.parameters}
-        naming = step.reading.naming_of(fragment, f"{step.hint}_{index + 1}")
-        steps.append(step.reading.results_of(fragment, own, naming, step.span))
+        naming = view.reading.naming_of(fragment, f"{view.hint}_{index + 1}")
+        steps.append(view.reading.results_of(fragment, own, naming, view.span))
         states = {name: steps[-1][result] for name, _, result in wanted.state}
     outputs = []
     for name, kind, axis, chunk in wanted.output:
         rows = [results[name] for results in steps][:: 1 if chunk > 0 else -1]
         is_last = kind == "last"
         whole = (
-            steps[-1][name] if is_last else step("concat", rows, hint=name, axis=axis)
+            steps[-1][name] if is_last else view("concat", rows, hint=name, axis=axis)
         )
         outputs.append(whole)
     return tuple(outputs)
@@ -156,8 +156,8 @@ class _Kept:
     are rows of an axis of their own.
     """
 
-    def __init__(self, step: Step, fragment: Fragment, wanted: _Scan) -> None:
-        self.step = step
+    def __init__(self, view: View, fragment: Fragment, wanted: _Scan) -> None:
+        self.view = view
         self.fragment = fragment
         self.known = {name: x for name, x in wanted.full if is_known(x)}
         self.full = {name: x for name, x in wanted.full if not is_known(x)}
@@ -177,21 +177,21 @@ class _Kept:
 
     def results(self, count: int) -> tuple[Any, ...]:
         """The results of the loop, as the document lists them."""
-        step, supply = self.step, NameSupply(p.name for p in self.fragment.parameters)
+        view, supply = self.view, NameSupply(p.name for p in self.fragment.parameters)
         operands = {**self.full, **self.states}
         for name, (x, axis, chunk) in self.scanned.items():
             if abs(chunk) != 1:
                 # As rows.
                 shape = (*x.shape[:axis], count, abs(chunk), *x.shape[axis + 1 :])
-                name, x = supply.fresh(f"{name}_row"), step.reshaped(x, shape, "steps")
+                name, x = supply.fresh(f"{name}_row"), view.reshaped(x, shape, "steps")
             operands[name] = x
-        hints = [f"{step.hint}_{name}_last" for name in self.next]
-        hints += [f"{step.hint}_{name}" for name in self.gathered]
-        names = tuple(hints) if len(hints) > 1 else (step.hint,)
+        hints = [f"{view.hint}_{name}_last" for name in self.next]
+        hints += [f"{view.hint}_{name}" for name in self.gathered]
+        names = tuple(hints) if len(hints) > 1 else (view.hint,)
         ways = [_way(*place) for _, *place in self.scanned.values()]
         reserved = [result.name for result in self.fragment.results]
         body, name = self._body, self.fragment.name
-        outputs = loop(step, name, operands, ways, body, names, reserved)
+        outputs = loop(view, name, operands, ways, body, names, reserved)
         last = dict(zip(self.next, outputs, strict=False))
         whole = dict(zip(self.gathered, outputs[len(last) :], strict=True))
         return tuple(
@@ -202,9 +202,9 @@ class _Kept:
         )
 
     def _tensor(self, x: Any) -> Tensor:
-        tensor = self.step.constant(x) if is_known(x) else x
+        tensor = self.view.constant(x) if is_known(x) else x
         if not isinstance(tensor, Tensor):
-            self.step.refuse(f"a loop carries and scans tensors, and {x} is none")
+            self.view.refuse(f"a loop carries and scans tensors, and {x} is none")
         return tensor
 
     def _body(
@@ -216,10 +216,10 @@ class _Kept:
         for name, (x, axis, chunk) in self.scanned.items():
             if abs(chunk) != 1:
                 shape = with_extent(x.shape, axis, abs(chunk))
-                values[name] = self.step.reshaped(values[name], shape, name)
+                values[name] = self.view.reshaped(values[name], shape, name)
         own = {p.name: values[p.name] for p in self.fragment.parameters}
-        reading = self.step.reading
-        results = reading.results_of(self.fragment, own, str, self.step.span)
+        reading = self.view.reading
+        results = reading.results_of(self.fragment, own, str, self.view.span)
         new = {name: self._pinned(results[name], name) for name in self.next}
         collected = [
             (self._row(new.get(name, results[name]), name, way.axis), way)
@@ -229,7 +229,7 @@ class _Kept:
 
     def _pinned(self, value: Any, name: str) -> Tensor:
         """A result under its name: a copy, if the tensor has another one."""
-        return self.step.reading.emitter.pin_name(self._tensor(value), name)
+        return self.view.reading.emitter.pin_name(self._tensor(value), name)
 
     def _row(self, value: Any, name: str, axis: int) -> Tensor:
         """The part of a result that each step collects: one element along the axis."""
@@ -238,7 +238,7 @@ class _Kept:
         if part.shape[axis : axis + 1] == (1,):
             return part
         shape = (*part.shape[:axis], 1, *part.shape[axis:])
-        emitter = self.step.reading.emitter
+        emitter = self.view.reading.emitter
         row: Tensor = emitter("reshape", part, shape=shape, hint=f"{name}_row")
         return row
 
@@ -248,9 +248,9 @@ class _Kept:
         count = whole.shape[axis]
         if is_last:
             place = count - 1 if direction > 0 else 0
-            whole = self.step.piece(whole, axis, place, place + 1, "last")
+            whole = self.view.piece(whole, axis, place, place + 1, "last")
         elif shape[axis] == 1:
             return whole
         else:
             shape = with_extent(shape, axis, shape[axis] * count)
-        return self.step.reshaped(whole, shape)
+        return self.view.reshaped(whole, shape)

@@ -6,33 +6,33 @@ from functools import partial
 from typing import Any
 
 from nnef_grad.frontends.expansions import selection
-from nnef_grad.frontends.step import Step
 from nnef_grad.frontends.tract.evaluation import expansion
 from nnef_grad.frontends.values import as_array, is_known, shape_of
+from nnef_grad.frontends.view import View
 from nnef_grad.graph.extents import OpenExtentError, has_symbols, may_exceed
 
 
 @expansion("tract_core_broadcast")
-def broadcast(step: Step, x: Any, shape: list[int]) -> Any:
+def broadcast(view: View, x: Any, shape: list[int]) -> Any:
     """Repeats axes of extent 1, after adding axes at the front."""
-    whole, own = step.of_rank(x, len(shape)), list(shape_of(x))
+    whole, own = view.of_rank(x, len(shape)), list(shape_of(x))
     pairs = list(zip(shape_of(whole), shape, strict=True))
     fits = all(m in (1, n) or n == 1 for m, n in pairs)
-    step.require(fits, f"shape {own} cannot be broadcast to {list(shape)}")
-    return step.broadcast(whole, tuple(n if m == 1 else m for m, n in pairs))
+    view.require(fits, f"shape {own} cannot be broadcast to {list(shape)}")
+    return view.broadcast(whole, tuple(n if m == 1 else m for m, n in pairs))
 
 
 @expansion("tract_core_downsample")
-def downsample(step: Step, x: Any, axis: int, stride: int, modulo: int) -> Any:
+def downsample(view: View, x: Any, axis: int, stride: int, modulo: int) -> Any:
     """Every n-th element along an axis."""
-    step.require(stride > 0, "the stride must be positive")
-    axis = step.axis(axis, len(shape_of(x)))
-    return step.piece(x, axis, modulo, shape_of(x)[axis], stride=stride)
+    view.require(stride > 0, "the stride must be positive")
+    axis = view.axis(axis, len(shape_of(x)))
+    return view.piece(x, axis, modulo, shape_of(x)[axis], stride=stride)
 
 
 @expansion("slice")
 def slice_(
-    step: Step,
+    view: View,
     x: Any,
     axes: list[int],
     begin: list[Any],
@@ -42,41 +42,41 @@ def slice_(
     """A part, whose end of 0 is what tract takes it for."""
     shape, fits = shape_of(x), len(axes) == len(begin) == len(end)
     if 0 in end and fits and min(stride, default=1) > 0:
-        extents = [shape[step.axis(axis, len(shape))] for axis in axes]
-        pairs = map(partial(_ends, step), begin, end, extents)
+        extents = [shape[view.axis(axis, len(shape))] for axis in axes]
+        pairs = map(partial(_ends, view), begin, end, extents)
         begin, end = map(list, zip(*pairs, strict=True))
     is_start = fits and (begin, stride) in (([0], [1]), ([0], []))
-    if is_start and (is_known(x) or step.reading.emitter.made_by(x, "variable")):
-        extent, last = shape[axis := step.axis(axes[0], len(shape))], end[0]
+    if is_start and (is_known(x) or view.reading.emitter.made_by(x, "variable")):
+        extent, last = shape[axis := view.axis(axes[0], len(shape))], end[0]
         if has_symbols((last - extent,)) and may_exceed(last, extent):
-            step.warn(f"{last} is taken to be at most {extent}, where it ends a slice")
-            return selection.first_rows(step, x, axis, last)
-    return step("slice", x, axes=axes, begin=begin, end=end, stride=stride)
+            view.warn(f"{last} is taken to be at most {extent}, where it ends a slice")
+            return selection.first_rows(view, x, axis, last)
+    return view("slice", x, axes=axes, begin=begin, end=end, stride=stride)
 
 
-def _ends(step: Step, begin: Any, end: Any, extent: Any) -> tuple[Any, Any]:
+def _ends(view: View, begin: Any, end: Any, extent: Any) -> tuple[Any, Any]:
     """From 0 to 0 is nothing, also if computed; from elsewhere to 0 is to the end."""
     if end != 0:
         return begin, end
     message = f"tract does not read {begin} to 0 as to the end: write {extent} for 0"
-    step.require(not has_symbols(begin), message)
+    view.require(not has_symbols(begin), message)
     return begin or extent, extent
 
 
 @expansion("tract_core_dyn_slice")
 def dynamic_slice(
-    step: Step, x: Any, start: int, end: int, length: int, axis: int
+    view: View, x: Any, start: int, end: int, length: int, axis: int
 ) -> Any:
     """A slice with known bounds."""
-    axis = step.axis(axis, len(shape_of(x)))
+    axis = view.axis(axis, len(shape_of(x)))
     extent = shape_of(x)[axis]
     begin, last = (n + extent if n < 0 else n for n in (start, end))
-    step.require(0 <= begin < last <= extent, f"the bounds {start} and {end} are wrong")
-    return step.piece(x, axis, begin, last)
+    view.require(0 <= begin < last <= extent, f"the bounds {start} and {end} are wrong")
+    return view.piece(x, axis, begin, last)
 
 
 @expansion("within_bound_index")
-def bounded_index(step: Step, index: Any, extent: Any) -> Any:
+def bounded_index(view: View, index: Any, extent: Any) -> Any:
     """The end of a slice, as Python cuts it off: that of a table may be open."""
     place, size = (as_array(n).item() for n in (index, extent))
     if place < 0:
@@ -89,30 +89,30 @@ def bounded_index(step: Step, index: Any, extent: Any) -> Any:
 
 @expansion("pad")
 def pad(
-    step: Step, x: Any, padding: list[tuple[int, int]], border: str, value: float
+    view: View, x: Any, padding: list[tuple[int, int]], border: str, value: float
 ) -> Any:
     """Padding, under tract's names of borders."""
     border = "replicate" if border == "replicated" else border
-    return step("pad", x, padding=padding, border=border, value=value)
+    return view("pad", x, padding=padding, border=border, value=value)
 
 
 @expansion("unsqueeze")
-def unsqueeze(step: Step, x: Any, axes: list[int]) -> Any:
+def unsqueeze(view: View, x: Any, axes: list[int]) -> Any:
     """New axes, one after the other from the first: one that is named twice is two."""
     places: list[int] = []
     for axis in sorted(axes):
         places = [*(place + (place >= axis) for place in places), axis]
-    return step("unsqueeze", x, axes=sorted(places))
+    return view("unsqueeze", x, axes=sorted(places))
 
 
 @expansion("tract_core_argmax_reduce_last", "tract_core_argmin_reduce_last")
-def last_of_equals(step: Step, x: Any, axes: list[int]) -> Any:
+def last_of_equals(view: View, x: Any, axes: list[int]) -> Any:
     """The first in reverse order, counted from the end."""
-    step.require(len(axes) == 1, "there must be one axis")
-    axis = step.axis(axes[0], len(shape_of(x)))
+    view.require(len(axes) == 1, "there must be one axis")
+    axis = view.axis(axes[0], len(shape_of(x)))
     extent, far = shape_of(x)[axis], -(2**31) + 1
-    turned = step.piece(x, axis, extent - 1, far, stride=-1)
-    first = step.name.removeprefix("tract_core_").removesuffix("_last")
-    index = step(first, turned, axes=axes)
-    number = step("sub", float(extent - 1), index)
-    return step("cast", number, dtype="integer")
+    turned = view.piece(x, axis, extent - 1, far, stride=-1)
+    first = view.name.removeprefix("tract_core_").removesuffix("_last")
+    index = view(first, turned, axes=axes)
+    number = view("sub", float(extent - 1), index)
+    return view("cast", number, dtype="integer")

@@ -1,6 +1,6 @@
-"""The view of an invocation that the functions in operations/ get.
+"""The view of an operation that the functions in operations/ and expansions/ get.
 
-A function is called with the step and a value for each parameter of the operation, in
+A function is called with the view and a value for each parameter of the operation, in
 declared order. It returns the value of the result, or a tuple of them.
 """
 
@@ -35,7 +35,7 @@ def entering(table: dict[str, Any]) -> Callable[..., Callable[[Function], Functi
     return named
 
 
-class Step:
+class View:
     """An invocation, and methods to emit what takes its place.
 
     Attributes:
