@@ -299,6 +299,23 @@ def _gather(call: Call, x: Any, axis: int, numbers: Any, _sparse: bool = False) 
     return call.reshaped(y, call.result_shape)
 
 
+@aten("take_along_dim")
+def _take_along(call: Call, x: Any, numbers: Any, axis: int | None = None) -> Any:
+    """As `_gather`, of rows that are broadcast; of all elements if there is no axis."""
+    if axis is None:
+        x, numbers, axis = flat(call, x), flat(call, numbers), 0
+    along = call.axis(axis, len(shape_of(x)))
+    before, after = (
+        broadcast_shapes(*(shape_of(part)[axes] for part in (x, numbers)))
+        for axes in (slice(along), slice(along + 1, None))
+    )
+    x, numbers = (
+        call.broadcast(part, (*before, shape_of(part)[along], *after))
+        for part in (x, numbers)
+    )
+    return gather_elements(call, x, numbers, along)
+
+
 @aten("scatter.src", "scatter.value", "scatter_add", "scatter_reduce")
 def scatter(
     call: Call, x: Any, axis: int, numbers: Any, source: Any, reduce: str = "sum"
