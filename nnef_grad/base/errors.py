@@ -172,9 +172,7 @@ class located:  # noqa: N801
 
 @contextmanager
 def bounded_nesting(span: Span) -> Iterator[None]:
-    """Refuses a text nested too deeply for Python's recursion limit. The limit leaves
-    hundreds of levels, and ordinary texts do not pay for deep ones.
-    """
+    """Refuses a text that is nested too deeply for Python's recursion limit."""
     try:
         yield
     except RecursionError:

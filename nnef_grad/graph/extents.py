@@ -52,9 +52,7 @@ class OpenExtentError(InvalidGraphError):
 
 
 def _of_numbers(method: Callable[[Extent, Any], Any]) -> Callable[[Extent, Any], Any]:
-    """Arithmetic with an extent or an integer, of numpy too. With a fraction it needs the
-    number, and with others there is none.
-    """
+    """Arithmetic with extents and integers; with a fraction it needs the number."""
 
     def checked(self: Extent, other: object) -> Any:
         if isinstance(other, (Integral, Extent)):
@@ -214,9 +212,7 @@ def may_exceed(extent: Dimension, bound: Dimension) -> bool:
 
 
 def at_least(extent: Dimension, bound: Dimension) -> Any:
-    """The larger one of two, if it is the same one for all numbers. `max` also asks
-    whether they may be equal.
-    """
+    """The larger one of two, if it is the same one for all numbers, unlike `max`."""
     least, most = _bounds(extent - bound)
     if least >= 0 or most <= 0:
         return extent if least >= 0 else bound

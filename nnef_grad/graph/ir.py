@@ -303,9 +303,7 @@ class Graph:
 
 
 def tensors(values: Iterable[object]) -> tuple[Tensor, ...]:
-    """The tensors among values, including nested ones, in order. A tuple of tensors is
-    returned itself: a large graph has many.
-    """
+    """The tensors among values, nested ones too; a tuple of them is itself."""
     whole = tuple(values)
     for value in whole:
         if type(value) is not Tensor:

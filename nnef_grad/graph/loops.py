@@ -170,9 +170,7 @@ def external(tensor: Tensor) -> Operation:
 
 
 def declaration(loop: Loop) -> Fragment:
-    """The declaration of a loop: an operand for each input of its body, called like it, and
-    a result for each state and for what is collected.
-    """
+    """The declaration of a loop: operands called like the inputs of its body."""
     span, names = Span(Source(LOOP, ""), 0, 0), loop.body.names
     operands = [
         Parameter(names[t], types.TensorType(t.dtype), None, span=span)
@@ -209,9 +207,7 @@ def changed(
 
 
 def with_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
-    """The graph with another body of each of its loops, which has the same inputs and
-    outputs; the same graph, if no body changes.
-    """
+    """The graph with changed bodies of its loops; the same graph, if none changes."""
     operations = [_with_body(op, change) for op in graph.operations]
     pairs = zip(operations, graph.operations, strict=True)
     if all(new is old for new, old in pairs):
@@ -240,9 +236,7 @@ def loops_in(graph: Graph) -> Iterator[Loop]:
 
 
 def with_named_bodies(graph: Graph) -> Graph:
-    """The graph with bodies of loops that have names of their own, of those of operations
-    too, unless they are the same.
-    """
+    """The graph with different names for the different bodies of its loops."""
     loops = [*loops_in(graph)]
     if not loops:
         return graph

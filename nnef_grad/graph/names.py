@@ -36,9 +36,7 @@ def assign_names(
     hints: Mapping[Tensor, str],
     reserved: Iterable[str],
 ) -> None:
-    """Adds to `names` those of tensors that have none yet, in the order of operations: by
-    hints, and never what is reserved, which has at least the names that are there.
-    """
+    """Adds to `names` those of tensors without one, by hints, but none reserved."""
     supply = NameSupply(reserved)
     for operation in operations:
         for tensor in operation.outputs:
@@ -47,9 +45,7 @@ def assign_names(
 
 
 def advice_on(graph: Graph, name: str, known: Sequence[str]) -> str:
-    """Advice about an unknown name, for an error. A variable has a label besides its
-    name, and the two are mixed up easily.
-    """
+    """Advice about an unknown name: labels and names are mixed up easily."""
     for tensor, label in graph.labels.items():
         if label == name:
             return f": this is a label, and the tensor is called '{tensor}'"

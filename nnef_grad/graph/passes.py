@@ -120,9 +120,7 @@ def put_inputs_first(graph: Graph) -> Graph:
 
 
 def replace_variables(graph: Graph, variables: Sequence[Tensor] | None = None) -> Graph:
-    """The graph with variables, all of them if none are given, as further inputs, after its
-    own, in their order: their values are no longer part of the model.
-    """
+    """The graph with its variables, or some, as further inputs, after its own."""
     further = graph.variables if variables is None else variables
     replaced = {*further}
     operations = tuple(

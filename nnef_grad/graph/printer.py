@@ -37,9 +37,7 @@ def statements(graph: Graph) -> list[str]:
 
 
 def has_standard_text(graph: Graph) -> bool:
-    """Whether the standard has words for all of a graph: it has none for symbols, loops and
-    operations of registries.
-    """
+    """Whether the standard has words for it: none for symbols, loops, registries."""
     loops_or_own = (is_loop(op) or op.definition.registry for op in graph.operations)
     return not (symbols(graph) or any(loops_or_own))
 
@@ -90,9 +88,7 @@ def _definition(
 def _signature(
     head: str, inputs: Sequence[str], outputs: Sequence[str]
 ) -> Iterator[str]:
-    """The signature of the graph, wrapped if it is long: real networks have many
-    gradients.
-    """
+    """The signature, wrapped if it is long: real networks have many gradients."""
     line = f"{head}( {', '.join(inputs)} ) -> ( {', '.join(outputs)} )"
     if len(line) <= WIDTH:
         yield line
@@ -183,9 +179,7 @@ def _call_of_loop(operation: Operation) -> str:
 
 
 def _lists(operation: Operation, names: Names) -> dict[str, list[str]]:
-    """The other arguments of a loop: what enters its body where, and what becomes of what
-    that makes.
-    """
+    """The other arguments of a loop: what enters its body, and what becomes of it."""
     loop = loop_of(operation)
     own, pairs = loop.body.names, zip(loop.body.inputs, operation.inputs, strict=True)
     given = {t: f"'{own[t]}', {names[operand]}" for t, operand in pairs}
@@ -221,9 +215,7 @@ def _result(result: Result, names: Names) -> str:
 
 
 def _dtype(operation: Operation) -> str:
-    """The explicit data type, if it is neither the default of the declaration nor
-    deduced from an operand.
-    """
+    """The data type, if it is neither the declared default nor deduced."""
     definition, dtype = operation.definition, operation.dtype
     is_known = definition.deduces_dtype or definition.generic in (None, dtype)
     return "" if is_known else f"<{dtype}>"

@@ -23,9 +23,7 @@ LINEAR = frozenset(f"{name}linear_quantize" for name in ("", "min_max_", "zero_p
 def carry_quantization(
     entries: Mapping[str, Quantization], graph: Graph
 ) -> dict[str, Quantization]:
-    """The entries for the tensors of a graph, in the order of its tensors. A forward tensor
-    keeps its name in the backward graph, where no other tensor gets it.
-    """
+    """The entries for tensors of a graph: forward tensors keep their names."""
     names = graph.tensors if entries else ()
     return {name: entries[name] for name in names if name in entries}
 

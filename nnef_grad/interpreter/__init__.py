@@ -97,9 +97,7 @@ def results(
     dtype: npt.DTypeLike = np.float64,
     rules: Rules | None = None,
 ) -> Iterator[tuple[str, Array]]:
-    """Yields each output of a graph, by name, as soon as no operation reads it any
-    more. It is not kept here, but it may share memory with an input or variable.
-    """
+    """Yields each output, by name, once no operation reads it; it may share memory."""
     rules = rules if rules is not None else Rules()
     graph = with_bodies(graph, rules)
     names, outputs = graph.names, set(graph.outputs)
@@ -113,9 +111,7 @@ def results(
 
 
 def with_bodies(graph: Graph, rules: Rules) -> Graph:
-    """The flat graph with operations that have a body and no evaluation replaced by
-    their bodies. Its tensors stay.
-    """
+    """The graph with bodies for operations without an evaluation. Its tensors stay."""
 
     def body(operation: Operation) -> Decompose | None:
         is_primitive = operation.definition.body is None

@@ -155,9 +155,7 @@ def _batch_normalization(*operands: Array, epsilon: float) -> Array:
 def _matmul(
     A: Array, B: Array, transposeA: bool = False, transposeB: bool = False
 ) -> Array:
-    """The product of matrices, the last two axes. Ranks are equal, so that numpy
-    broadcasts the axes before them as NNEF does.
-    """
+    """The product of the last two axes. Ranks are equal; numpy broadcasts the rest."""
     left = A.swapaxes(-1, -2) if transposeA else A
     right = B.swapaxes(-1, -2) if transposeB else B
     return np.asarray(np.matmul(left, right))

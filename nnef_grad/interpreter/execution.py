@@ -42,9 +42,7 @@ def step(
     operations: Operations | None = None,
     names: Names | None = None,
 ) -> dict[Tensor, Array]:
-    """The result tensors of an operation, from the tensors that it reads, and the array
-    that is fed for one that it introduces: see `execute`.
-    """
+    """The results of an operation, from what it reads or is fed: see `execute`."""
     operands = operands_of(operation, tensors, dtype)
     results = execute(operation, operands, dtype, operations, names)
     return dict(zip(operation.outputs, _arrays(results), strict=True))

@@ -194,9 +194,7 @@ def spreads(graph: Graph, backward: Backward, **point: Any) -> dict[str, Spread]
 
 
 def _without_dead(graph: Graph, backward: Backward) -> Graph:
-    """The forward graph without what neither an output nor a gradient is computed from:
-    that might take any amount of memory.
-    """
+    """The forward graph without what nothing needs: it might take any memory."""
     tensors = graph.tensors
     named = (tensors[name] for name in (*backward.gradients, *backward.stopped))
     kept = (*graph.outputs, *graph.variables, *named)
@@ -204,9 +202,7 @@ def _without_dead(graph: Graph, backward: Backward) -> Graph:
 
 
 def _refuse_too_large(forward: Graph, backward: Graph, limit: int | None) -> None:
-    """Refuses a check that would take more bytes of memory than the limit, or than this
-    machine has, by an estimate from shapes: every tensor of the forward graph is kept.
-    """
+    """Refuses to take more memory than the limit or the machine's, by shapes."""
     if limit is None:
         try:
             limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -228,9 +224,7 @@ def _refuse_too_large(forward: Graph, backward: Graph, limit: int | None) -> Non
 
 
 class _Comparison:
-    """The gradients of a backward graph, against the slopes of the forward graph, at a
-    point; see `check`.
-    """
+    """The gradients of a backward graph, against slopes at a point; see `check`."""
 
     def __init__(
         self,
@@ -285,9 +279,7 @@ class _Comparison:
         return Checked(tuple([checked[name] for name in tensors]), self.seed)
 
     def _weights(self) -> dict[Tensor, Array]:
-        """The weights of the elements of each output in the sum: random numbers, or
-        ones if the backward graph uses ones as seeds.
-        """
+        """The weights of elements of outputs: random, or ones where seeds are."""
         generator = np.random.default_rng([self.seed, len(self.point.tensors)])
         is_free = self.backward.seeds or self.backward.kind == "jacobian"
         draw = generator.standard_normal if is_free else np.ones
@@ -305,9 +297,7 @@ class _Comparison:
         return (pair for pair in computed if pair[0] in wanted)
 
     def _expect(self, name: str, gradient: Array) -> _Expected | None:
-        """The slope that the gradient predicts, along a direction where it is large
-        enough; None if the gradient is not finite.
-        """
+        """The predicted slope, along a telling direction; None if it is not finite."""
         if not np.isfinite(gradient).all():
             return None
         tensor = self.tensors[name]
@@ -362,9 +352,7 @@ def _size(value: Array) -> float:
 
 
 class _Expected(NamedTuple):
-    """The slope that a gradient predicts along a line that the tensor moves along, and the
-    mean size of the slopes along all lines.
-    """
+    """The slope that a gradient predicts along a line, and the mean size along all."""
 
     line: Line
     slope: float
@@ -390,9 +378,7 @@ class _Expected(NamedTuple):
 
 
 class _Measured(NamedTuple):
-    """The distance of a slope from the expected one, and the possible rounding error,
-    both relative to its size.
-    """
+    """The relative distance of a slope from the expected one, and its rounding."""
 
     error: float
     rounding: float

@@ -79,9 +79,7 @@ def _largest(x: Array) -> float:
 
 
 def can_move(operation: Operation, result: Tensor) -> bool:
-    """Whether a result changes at all with the operands: a step function does not, nor
-    do results that are not scalars, which are decisions.
-    """
+    """Whether a result changes with operands: not of step functions, nor decisions."""
     return result.dtype == "scalar" and operation.name not in FLAT
 
 

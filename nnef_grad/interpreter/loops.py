@@ -17,9 +17,7 @@ Apply = Callable[[Graph, Sequence[Array]], "list[Array]"]
 
 @evaluation(LOOP)
 def scan(*operands: Array, loop: Loop, apply: Apply) -> Any:
-    """The last values of the states, then what was collected; `apply` gives the outputs of
-    a graph.
-    """
+    """The last values of states, then what was collected; `apply` evaluates bodies."""
     whole = len(operands) - len(loop.scanned)
     full, states = operands[: len(loop.full)], list(operands[len(loop.full) : whole])
     ways = list(zip(operands[whole:], loop.scanned, strict=True))

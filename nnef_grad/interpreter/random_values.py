@@ -87,9 +87,7 @@ def between(low: float, high: float) -> Draw:
 
 
 def _filter(generator: Generator, tensor: Tensor, operation: Operation) -> Array:
-    """Scaled by the number of terms of a sum, so that outputs are about as large as
-    inputs.
-    """
+    """Scaled by the number of terms, so that outputs are about as large as inputs."""
     shape = operation.inputs[1].shape
     terms = shape[0] if operation.name == "deconv" else prod(shape[1:])
     return generator.standard_normal(tensor.shape) * sqrt(2.0 / max(terms, 1))
@@ -152,9 +150,7 @@ _SHIFTS = {"add", "mul", "div"}
 
 
 def _uses(graph: Graph) -> dict[Tensor, Use]:
-    """For each tensor the first use that determines it, through operations that only
-    move elements.
-    """
+    """The first use that determines each tensor, through what only moves elements."""
     uses: dict[Tensor, Use] = {}
     for operation in reversed(graph.operations):
         parameters = operation.definition.operands

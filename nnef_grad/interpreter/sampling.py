@@ -189,9 +189,7 @@ def _items(input: Array, batch_index: Array) -> Array:
 def _axes(
     input: Array, rois: Array, output_size: Shape
 ) -> Iterator[tuple[Array, Array, int, int]]:
-    """For each axis the bounds of the regions, [N, 1] each, its extent, and the number
-    of results along it.
-    """
+    """For each axis the regions' bounds, [N, 1], its extent, and how many results."""
     require(np.isfinite(rois).all(), "the items of 'rois' must be finite")
     firsts, lasts = np.split(rois.astype(np.float64).T[..., np.newaxis], 2)
     return zip(firsts, lasts, input.shape[2:], output_size, strict=True)

@@ -43,9 +43,7 @@ def _slice(input: Array, **attributes: Any) -> Array:
 
 
 def _pad(input: Array, padding: Padding, border: str, value: float) -> Array:
-    """The tensor extended by its border along each axis; negative padding crops. The
-    value is also used for the border 'ignore', which has no effect here.
-    """
+    """The tensor extended by its border, or cropped; 'ignore' has no effect here."""
     columns = zip(padding, input.shape, strict=True)
     ranges = [(-before, extent + after) for (before, after), extent in columns]
     return extended(input, ranges, border, value)

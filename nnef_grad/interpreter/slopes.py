@@ -34,9 +34,7 @@ _ATTEMPTS = (normal, between(0.5, 1.5), between(0.1, 0.9))
 
 @dataclass(frozen=True)
 class Point:
-    """The point at which gradients are taken: the inputs and variables of the forward
-    graph, and every tensor at these values.
-    """
+    """Where gradients are taken: inputs and variables, and all tensors at these."""
 
     graph: Graph
     values: Values
@@ -65,9 +63,7 @@ def point_of(
 def _values(
     graph: Graph, tensors: Mapping[Tensor, Array], labelled: Mapping[str, Array]
 ) -> Values:
-    """The values as converted by the evaluation: the same arrays, so that no large
-    variable is stored in two precisions. The backward graph may read more variables.
-    """
+    """The values as converted: the same arrays, to store no variable twice."""
     variables = {
         str(operation.attributes["label"]).lower(): tensors[operation.outputs[0]]
         for operation in graph.operations
@@ -138,9 +134,7 @@ class Forward:
             return sum(float(np.sum(change)) for change in changes)
 
     def _outputs(self, tensor: Tensor, value: Array) -> dict[Tensor, Array]:
-        """The weighted outputs for another value of a tensor: its dependents are
-        computed again, and kept as long as they are read.
-        """
+        """The outputs for another value of a tensor: its dependents are computed."""
         moved = {tensor: value}
         tensors = ChainMap(moved, self.base)
         fixed = {tensor, *self.stopped}

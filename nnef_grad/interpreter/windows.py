@@ -113,9 +113,7 @@ def _divisor(windows: Windows, border: str) -> Any:
 
 @evaluation("debox")
 def debox(input: Array, border: str, normalize: bool, **sliding: Any) -> Array:
-    """The transpose of box: each element is added to its whole window; [x...] gives
-    [X...].
-    """
+    """The transpose of box: each element is added to its window; [x...] to [X...]."""
     windows = upscaling(input.shape, **sliding)
     x, windows = with_border(input, windows, border)
     volume = prod(windows.size)

@@ -182,9 +182,7 @@ def _place(words: list[_Word], kind: str) -> None:
 
 
 def _role(word: _Word, before: _Word, after: _Word, nesting: int | None) -> str:
-    """The role of a word, from its neighbours and its depth in a signature. The outer
-    parentheses of a signature are wide: there are spaces inside.
-    """
+    """The role of a word; the outer parentheses of a signature have spaces inside."""
     follows_operand = before.role in _ENDS_OPERAND
     is_wide = nesting == 0
     match word.text:
@@ -252,9 +250,7 @@ def _leading(kind: str, first: _Word, before: str) -> Iterator[str]:
 
 
 def _signature(words: list[_Word]) -> Iterator[str]:
-    """A signature, on one line if possible, else on two, else with its lists broken: the
-    names of a graph fill lines.
-    """
+    """A signature: on one line if possible, else on two, else with its lists broken."""
     if _fits(words):
         yield from _lay(words, "", "")
         return
@@ -291,9 +287,7 @@ def _begins_run(before: _Word, word: _Word) -> bool:
 
 
 def _lay(words: list[_Word], margin: str, hanging: str) -> Iterator[str]:
-    """The lines of words that belong together; a comment among them ends a line. A
-    bracket closed after a comment is aligned with the first line.
-    """
+    """The lines of words that belong together; a comment among them ends a line."""
     indent = margin
     for run in _split(words, _begins_run):
         yield from (indent + comment.text for comment in run[0].above)
@@ -313,9 +307,7 @@ def _fill(words: list[_Word], margin: str, hanging: str) -> Iterator[str]:
 
 
 def _line_end(words: list[_Word], start: int, room: int) -> int:
-    """The index of the next line: the last of the outermost breaks that let this line
-    fit, otherwise the first possible break.
-    """
+    """The next line's index: the last outermost break that fits, or else the first."""
     best, level, width = len(words), math.inf, len(words[start].text)
     for index in range(start + 1, len(words)):
         if width > room and level < math.inf:

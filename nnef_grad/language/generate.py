@@ -49,9 +49,7 @@ def _lines(value: Any) -> str:
 
 
 def generated(grammar: bytes) -> Tables:
-    """The tables of a grammar. States and rules are numbered in the order in which they
-    are reached: the same grammar has the same tables.
-    """
+    """The tables of a grammar, numbered as they are reached: the same each time."""
     lark = Lark(grammar.decode(), parser="lalr", lexer="basic", start=STARTS)
     literals = {
         t.pattern.value: t.name for t in lark.terminals if t.pattern.type == "str"
@@ -88,9 +86,7 @@ def generated(grammar: bytes) -> Tables:
 
 
 def _word_pattern(lark: Lark) -> str:
-    """Ignored text, then a word in a group that is named after its kind. As the pattern
-    always matches, ignored text is never taken for a word.
-    """
+    """Ignored text, then a word: it always matches, so that neither is the other."""
     ignored = [t for t in lark.terminals if t.name in lark.lexer_conf.ignore]
     ordered = sorted(
         (t for t in lark.terminals if t not in ignored),
@@ -121,9 +117,7 @@ def _rule(rule: Rule) -> Production:
 
 
 def _parts(rule: Rule) -> list[int | None]:
-    """Where the parts of a rule are, from the end of the stack; None if one is missing.
-    Words that the rule quotes are left out.
-    """
+    """Where the parts that a rule does not quote are, from the end of the stack."""
     parts: list[int | None] = []
     count = len(rule.expansion)
     symbols = iter(zip(range(-count, 0), rule.expansion, strict=True))

@@ -80,9 +80,7 @@ class UnexpectedWordError(Exception):
 
 
 class Maker(NamedTuple):
-    """Makes the value of a rule by a method of the builder, from the values of the parts:
-    `make` does it, from a list at whose end are the values of all symbols.
-    """
+    """Makes a rule's value: `make` takes a list that ends in those of its symbols."""
 
     method: Callable[..., Any]
     parts: list[int | None]

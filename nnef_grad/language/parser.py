@@ -106,9 +106,7 @@ def _parse(
 
 @lru_cache(maxsize=1)
 def _machinery() -> tuple[Automaton, TreeBuilder, Lock]:
-    """The parser, its builder, and a lock: as the parser owns the builder, one text is
-    parsed at a time.
-    """
+    """The parser, its builder, and a lock: one text is parsed at a time."""
     builder = TreeBuilder()
     return Automaton(_tables(grammar_path().read_bytes()), builder), builder, Lock()
 

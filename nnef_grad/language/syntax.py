@@ -50,9 +50,7 @@ class Identifier(Named):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Numbers(Sequence[Literal]):
-    """The items of an array of numbers, which may be many: each node is made when it is
-    asked for. `span` is the place of the array.
-    """
+    """The items of an array of numbers, at `span`: nodes are made when asked for."""
 
     values: tuple[int | float, ...]
     span: Span
@@ -113,9 +111,7 @@ class Loop(Named):
 
 @frozen()
 class Comprehension(Node):
-    """`[for loops if condition yield value]`: the loops run in step, over arrays of
-    equal length.
-    """
+    """`[for loops if condition yield value]`: the loops run in step."""
 
     loops: tuple[Loop, ...]
     condition: Expression | None
@@ -256,9 +252,7 @@ class Fragment(Named):
 
     @cached_property
     def matched(self) -> dict[tuple[str | None, ...], tuple[str, ...]]:
-        """The parameters that arguments are for, by the keywords of these, for the forms of
-        invocations that were matched: see matching.py.
-        """
+        """The parameters that arguments are for, by their keywords: see matching.py."""
         return {}
 
     @cached_property
@@ -290,9 +284,7 @@ class GraphDefinition(Named):
 
 @frozen()
 class Document:
-    """`operators` is the place of the first operator expression, which needs an
-    extension, or None in a flat document.
-    """
+    """`operators` is the place of the first operator expression, None if it is flat."""
 
     version: Identifier
     extensions: tuple[Identifier, ...]
@@ -304,9 +296,7 @@ class Document:
 
 @frozen()
 class Quantization(Node):
-    """An entry of a file of quantization info. Its span is the tensor's name, and the
-    operation has every argument but the tensor.
-    """
+    """An entry of a file of quantization info, with all arguments but the tensor."""
 
     tensor: str
     operation: Invocation

@@ -62,9 +62,7 @@ def _numbers(text: str) -> tuple[int | float, ...]:
 
 
 class TreeBuilder:
-    """Builds the nodes while a text is parsed. Methods are named after the rules of the
-    grammar, and take their parts.
-    """
+    """Builds nodes; its methods are the rules of the grammar, and take their parts."""
 
     def begin(self, source: Source) -> None:
         """Begins a text."""

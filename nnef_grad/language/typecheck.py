@@ -345,9 +345,7 @@ class ExpressionChecker:
         types: Types,
         generics: Generics,
     ) -> None:
-        """Reports an argument whose type is not that of its parameter, at the innermost
-        written item that does not fit.
-        """
+        """Reports an argument that does not fit, at the innermost written item."""
         count = len(self.problems)
         for item, type_ in _written_items(value, wanted):
             item_type = self.type_of(item, types)

@@ -154,9 +154,7 @@ def is_assignable(source: Type, target: Type, generics: Generics) -> bool:
 
 
 def join(left: Type, right: Type) -> Type | None:
-    """The one of two types that the other can be cast to; None if neither can. It is
-    unknown if one of them is.
-    """
+    """The one of two types that the other can be cast to; None if neither can."""
     if UNKNOWN in (left, right):
         return UNKNOWN
     if is_assignable(left, right, Generics(GENERIC)):

@@ -35,9 +35,7 @@ NAMED = 4
 
 
 class Container(ABC):
-    """A stored model, open for reading; `name` is its path as the user gave it. What
-    cannot be read raises an `NnefGradError`.
-    """
+    """A stored model, open for reading; `name` is its path as the user gave it."""
 
     name: str
 

@@ -272,9 +272,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _locked(path: Path, *, without: bool) -> Iterator[bool]:
-    """Locks a file or folder, and says whether that was possible: it still exists, and
-    no other process holds it. Where there are no locks the answer is `without`.
-    """
+    """Locks a file or folder that exists, or says no; without locks, `without`."""
     with ExitStack() as stack:
         is_locked = without
         if sys.platform != "win32":
@@ -336,9 +334,7 @@ def set_handlers(handlers: Handlers) -> Handlers:
 
 @contextmanager
 def signals_delayed() -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Delays what ends the process, but for where it is released: it could come when a
-    folder is there and not yet in a variable, or half removed.
-    """
+    """Delays what ends the process where a folder would be left, but if released."""
     arrived: list[int] = []
 
     def release() -> None:
