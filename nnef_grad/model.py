@@ -24,8 +24,7 @@ from nnef_grad.emit.loops import LONGEST
 from nnef_grad.emit.quantization import read_quantization
 from nnef_grad.frontends import TRACT, dialect_of
 from nnef_grad.graph.ir import Graph, Shape
-from nnef_grad.graph.printer import has_standard_text, print_graph
-from nnef_grad.graph.quantization import print_quantization
+from nnef_grad.graph.printer import has_standard_text, print_graph, print_quantization
 from nnef_grad.language.library import standard, with_fragments
 from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.language.syntax import Document

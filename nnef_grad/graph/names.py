@@ -97,6 +97,7 @@ def with_names(
 def with_tensors(graph: Graph, tensors: Mapping[Tensor, Tensor]) -> Graph:
     """The graph with some of its tensors replaced, which keep their names."""
     changed = {old: new for old, new in tensors.items() if old is not new}
+    names = {new: graph.names[old] for old, new in changed.items()}
     if not changed:
         return graph
     return replace(
@@ -104,8 +105,5 @@ def with_tensors(graph: Graph, tensors: Mapping[Tensor, Tensor]) -> Graph:
         inputs=tuple([changed.get(t, t) for t in graph.inputs]),
         outputs=tuple([changed.get(t, t) for t in graph.outputs]),
         operations=tuple([substitute(op, changed) for op in graph.operations]),
-        names={
-            **graph.names,
-            **{new: graph.names[old] for old, new in changed.items()},
-        },
+        names={**graph.names, **names},
     )

@@ -5,11 +5,11 @@ the verifier of graphs made by the compiler.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 
-from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.ir import Graph, Operation, Quantization, Tensor
 from nnef_grad.graph.loops import Loop, changed, is_loop, loop_of
 from nnef_grad.language.library import standard
 
@@ -154,3 +154,11 @@ def verify(graph: Graph) -> None:
     count = len(set(graph.outputs))
     assert count == len(graph.outputs), "an output is returned twice"
     assert set(graph.inputs).isdisjoint(graph.outputs), "an output is also an input"
+
+
+def carry_quantization(
+    entries: Mapping[str, Quantization], graph: Graph
+) -> dict[str, Quantization]:
+    """The entries for tensors of a graph: forward tensors keep their names."""
+    names = graph.tensors if entries else ()
+    return {name: entries[name] for name in names if name in entries}

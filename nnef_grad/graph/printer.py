@@ -8,12 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from nnef_grad.graph.ir import STOP, Graph, Operand, Operation, Result, Tensor
+from nnef_grad.graph.ir import (
+    STOP,
+    Graph,
+    Operand,
+    Operation,
+    Quantization,
+    Result,
+    Tensor,
+)
 from nnef_grad.graph.loops import is_loop, loop_of, loops_in, with_named_bodies
 from nnef_grad.graph.symbols import symbols
 from nnef_grad.language.lexical import INDENT, WIDTH
+from nnef_grad.language.library import standard
 from nnef_grad.language.syntax import Fragment, Parameter, Value, literal_value
-from nnef_grad.language.types import GENERIC, ArrayType, TupleType, Type
+from nnef_grad.language.types import GENERIC, ArrayType, TensorType, TupleType, Type
 
 # The names of tensors.
 Names = Mapping[Tensor, str]
@@ -112,9 +121,8 @@ def _wrap(items: Sequence[str], indent: str, end: str) -> list[str]:
 
 def print_declaration(fragment: Fragment) -> str:
     """The declaration of an operation, without its body."""
-    generic = {None: "", GENERIC: "<?>"}.get(
-        fragment.generic, f"<? = {fragment.generic}>"
-    )
+    words = {None: "", GENERIC: "<?>"}
+    generic = words.get(fragment.generic, f"<? = {fragment.generic}>")
     parameters = ", ".join(map(_parameter, fragment.parameters))
     results = ", ".join(f"{r.name}: {r.type}" for r in fragment.results)
     return f"fragment {fragment.name}{generic}( {parameters} ) -> ( {results} )"
@@ -138,9 +146,8 @@ def print_operation(operation: Operation, names: Names) -> str:
         listed = _lists(operation, names).items()
         lists = (f"{name} = [{', '.join(items)}]" for name, items in listed)
         return f"{results} = {_call_of_loop(operation)}, {', '.join(lists)})"
-    arguments = ", ".join(
-        (*_operands(operation, names), *_attributes(operation, names))
-    )
+    printed = *_operands(operation, names), *_attributes(operation, names)
+    arguments = ", ".join(printed)
     return f"{results} = {_word(operation)}({arguments})"
 
 
@@ -227,10 +234,7 @@ def _operands(operation: Operation, names: Names) -> Iterator[str]:
     while given and _is_default(operation, given[-1][0].name, given[-1][1]):
         given.pop()
     for parameter, operand in given:
-        if isinstance(operand, Tensor):
-            yield names[operand]
-        else:
-            yield print_value(parameter.type, operand, names)
+        yield print_value(parameter.type, operand, names)
 
 
 def _attributes(operation: Operation, names: Names) -> Iterator[str]:
@@ -269,3 +273,35 @@ def print_string(value: str) -> str:
         return f'"{value}"'
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+# ---- Quantization info ----
+#
+#     "conv1": linear_quantize(min = 0.0, max = 1.0, bits = 8);
+#
+# An entry names a tensor of the graph and the operation that quantizes its values. It is
+# a hint for the runtime, and does not change the meaning of the graph.
+
+
+def print_quantization(entries: Mapping[str, Quantization]) -> str:
+    """The text of a file of quantization info, one entry per line. Beside a flat graph are no
+    fragments of the document: an entry whose operation is one of them becomes a comment.
+    """
+    return "".join(f"{_entry(entry)}\n" for entry in entries.values())
+
+
+def _entry(entry: Quantization) -> str:
+    operation = entry.operation
+    arguments = ", ".join(
+        f"{p.name} = {_entry_value(p.type, entry.attributes[p.name])}"
+        for p in operation.parameters[1:]
+    )
+    line = f'"{entry.tensor}": {operation.name}({arguments});'
+    return line if operation.name in standard() else f"# {line}"
+
+
+def _entry_value(type_: Type, value: Value) -> str:
+    """A literal; a constant tensor is written as nested arrays, in these files only."""
+    if isinstance(type_, TensorType) and isinstance(value, tuple):
+        return f"[{', '.join(_entry_value(type_, item) for item in value)}]"
+    return print_value(type_, value)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -35,22 +36,13 @@ def refuse_symbols(
             raise kind(message, operation.span, remedy="symbol")
 
 
-class number_needed_by:  # noqa: N801
+@contextmanager
+def number_needed_by(operation: Operation) -> Iterator[None]:
     """Names the operation in errors of extents that need a number, raised inside."""
-
-    __slots__ = ("_operation",)
-
-    def __init__(self, operation: Operation) -> None:
-        self._operation = operation
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: object, error: BaseException | None, trace: object
-    ) -> None:
-        if isinstance(error, OpenExtentError):
-            raise error.of(self._operation.name, self._operation.place) from None
+    try:
+        yield
+    except OpenExtentError as error:
+        raise error.of(operation.name, operation.place) from None
 
 
 def with_numbers(graph: Graph, numbers: Mapping[str, int]) -> Graph:

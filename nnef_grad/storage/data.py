@@ -15,7 +15,6 @@ from nnef_grad.base.errors import Problem, UsageError
 from nnef_grad.base.public import public
 from nnef_grad.base.source import Span
 from nnef_grad.graph.ir import Graph, Quantization
-from nnef_grad.graph.quantization import LINEAR
 from nnef_grad.storage import tensor_file
 from nnef_grad.storage.containers import Container, open_container
 from nnef_grad.storage.files import Part, PathLike, StoredPart
@@ -28,6 +27,9 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[Any]
     Data = Mapping[str, npt.ArrayLike]
+
+# The quantizations whose codes are numbers of even steps.
+LINEAR = frozenset(f"{name}linear_quantize" for name in ("", "min_max_", "zero_point_"))
 
 # ---- Variables ----
 
