@@ -9,11 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pauses the collector, as a context or as a decorator.
-
-    The compiler makes many objects, and no cycles of them: everything is freed without
-    the collector, which would look for cycles again and again while there are more and
-    more objects. That takes a third of the time of a large graph.
+    """Pauses the collector, as a context or as a decorator. The compiler makes many objects,
+    but no cycles: looking for them again and again takes a third of a large graph's time.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -15,11 +15,8 @@ Value = TypeVar("Value")
 
 
 class Memo(Generic[Key, Value]):
-    """Values by keys, at most so many.
-
-    Threads may share it: a value is never changed, and two threads that find one at once
-    find the same. When it is full, it begins anew with another dictionary: one thread may
-    look into what another one drops.
+    """Values by keys, at most so many. Threads may share it: values are never changed, and
+    when it is full, it begins anew, as a thread may look into what another one drops.
     """
 
     def __init__(self, most: int) -> None:

@@ -31,12 +31,9 @@ Symbols = tuple[str, ...]
 
 
 class OpenExtentError(InvalidGraphError):
-    """The number of an extent with symbols is needed.
+    """The number of an extent with symbols is needed."""
 
-    Attributes:
-        is_named: whether the message names the operation that needs it, in the document.
-    """
-
+    # Whether the message names the operation that needs it, in the document.
     is_named = False
 
     def __init__(self, need: str, span: Span | None = None) -> None:
@@ -64,12 +61,9 @@ def _of_numbers(method: Callable[[Extent, Any], Any]) -> Callable[[Extent, Any],
 
 @frozen()
 class Extent:
-    """A polynomial of symbols that is no number: see the module.
+    """A polynomial of symbols that is no number: see the module."""
 
-    Attributes:
-        terms: the coefficient of each product of symbols, none of which is zero.
-    """
-
+    # The coefficient of each product of symbols, none of which is zero.
     terms: FrozenDict[Symbols, int]
 
     # Numbers of numpy leave the arithmetic to this class.

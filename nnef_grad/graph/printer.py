@@ -30,10 +30,8 @@ _NONE: Names = {}
 
 
 def print_graph(graph: Graph, extensions: Sequence[str] = ()) -> str:
-    """The text of a flat document, which names the extensions of a dialect.
-
-    The operations of a derivative are grouped under a comment that shows the forward
-    operation. The body of a loop is a fragment.
+    """The text of a flat document, which names the extensions of a dialect. Derivatives are
+    under a comment with the forward operation; the body of a loop is a fragment.
     """
     return "\n".join(_document(with_named_bodies(graph), extensions)) + "\n"
 

@@ -32,7 +32,6 @@ from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
 # Importing the families enters their evaluations.
 from nnef_grad.interpreter import (  # noqa: F401
     elementwise,
-    loops,
     quantize,
     sampling,
     shape,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,8 +13,8 @@ from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
 from nnef_grad.emit.arguments import dtype_of
 from nnef_grad.emit.rule_results import counted, kind
-from nnef_grad.graph.ir import Graph, Operand, Operation, Result, Tensor
-from nnef_grad.graph.loops import is_loop
+from nnef_grad.graph.ir import LOOP, Graph, Operand, Operation, Result, Tensor
+from nnef_grad.graph.loops import Loop, Way, is_loop
 from nnef_grad.graph.printer import Names
 from nnef_grad.interpreter.registry import (
     EVALUATIONS,
@@ -22,6 +22,7 @@ from nnef_grad.interpreter.registry import (
     Evaluation,
     UndefinedError,
     Value,
+    evaluation,
 )
 from nnef_grad.ops.traits import FED
 
@@ -70,8 +71,8 @@ def execute(
         UsageError: the operation has no evaluation, or no result for these values; or
             an evaluation of the user returns wrong results.
     """
-    evaluation = find_evaluation(operation.name, operations)
-    if evaluation is None:
+    function = find_evaluation(operation.name, operations)
+    if function is None:
         message = f"'{operation.name}' has no evaluation"
         advice = "give it a body, or register one with @rules.evaluation in Python"
         raise UsageError(f"{message}: {advice}", operation.span)
@@ -84,7 +85,7 @@ def execute(
         attributes["apply"] = partial(_apply, dtype=dtype, operations=operations)
     try:
         with np.errstate(all="ignore"):
-            value = evaluation(*operands, **attributes)
+            value = function(*operands, **attributes)
             values = value if len(operation.results) > 1 else [value]
             return tuple(_fitting(operation.results, values, dtype, names or {}))
     except UndefinedError as error:
@@ -99,6 +100,36 @@ def execute(
 def find_evaluation(name: str, operations: Operations | None) -> Evaluation | None:
     """The evaluation of an operation: the user's, or else the standard one."""
     return (operations or {}).get(name) or EVALUATIONS.get(name)
+
+
+# ---- Loops: their bodies are applied to one step after the other ----
+
+Apply = Callable[[Graph, Sequence[Array]], "list[Array]"]
+
+
+@evaluation(LOOP)
+def scan(*operands: Array, loop: Loop, apply: Apply) -> Any:
+    """The last values of states, then what was collected; `apply` evaluates bodies."""
+    whole = len(operands) - len(loop.scanned)
+    full, states = operands[: len(loop.full)], list(operands[len(loop.full) : whole])
+    ways = list(zip(operands[whole:], loop.scanned, strict=True))
+    outputs: list[list[Array]] = []
+    for step in range(ways[0][0].shape[ways[0][1].axis]):
+        parts = [_part(x, way, step) for x, way in ways]
+        outputs.append(apply(loop.body, [*full, *states, *parts]))
+        states = outputs[-1][: loop.states]
+    gathered = [
+        np.concatenate([o[i] for o in outputs][:: way.direction], way.axis)
+        for i, way in loop.collected
+    ]
+    results = [*states, *gathered]
+    return results if len(results) > 1 else results[0]
+
+
+def _part(x: Array, way: Way, step: int) -> Array:
+    count = x.shape[way.axis]
+    place = step if way.direction > 0 else count - 1 - step
+    return x.take([place], way.axis)
 
 
 def _apply(

@@ -18,11 +18,7 @@ Feeds = Mapping[str, npt.ArrayLike]
 
 def collect_feeds(graph: Graph, inputs: Feeds, variables: Feeds) -> dict[Tensor, Array]:
     """The data of the inputs of a flat graph, by name, and of its variables, by label, in
-    upper or lower case. Labels that the graph does not have are ignored.
-
-    Raises:
-        UsageError: data are missing, or for an unknown input, or of another shape or
-            type than the tensor; the error lists all problems.
+    any case; further labels are ignored. The error about what does not fit lists it all.
     """
     names = graph.input_names
     problems = [

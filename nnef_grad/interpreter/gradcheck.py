@@ -237,10 +237,8 @@ class _Comparison:
         memory: int | None = None,
     ) -> None:
         if backward.kind not in ("gradient", "jacobian"):
-            message = (
-                "only gradients and Jacobians are compared with central differences"
-            )
-            raise UsageError(message)
+            what = "only gradients and Jacobians are compared"
+            raise UsageError(f"{what} with central differences")
         self.rules, self.seed = rules or Rules(), seed
         self.rules.refuse_unknown(graph.custom_operations)
         shapes = {name: np.shape(data) for name, data in (inputs or {}).items()}
@@ -253,9 +251,8 @@ class _Comparison:
         self.tensors = forward.tensors
         self.weights = self._weights()
         stopped = [self.tensors[name] for name in backward.stopped]
-        self.forward = Forward(
-            self.point, self.weights, stopped, self.rules.evaluations
-        )
+        around = self.point, self.weights, stopped, self.rules.evaluations
+        self.forward = Forward(*around)
 
     def run(self, report: Report | None) -> Checked:
         """Compares each gradient as soon as it is computed."""
@@ -270,12 +267,11 @@ class _Comparison:
             expected = self._expect(tensors[name], gradient)
             # It may be as large as all the others together.
             del gradient
-            error, verdict = self._measure(expected) if expected else NOT_FINITE
-            checked[name] = CheckedGradient(
-                tensors[name], name, shape, error, verdict, spread
-            )
+            measured = self._measure(expected) if expected else NOT_FINITE
+            compared = CheckedGradient(tensors[name], name, shape, *measured, spread)
+            checked[name] = compared
             if report is not None:
-                report(checked[name], len(checked), len(tensors))
+                report(compared, len(checked), len(tensors))
         return Checked(tuple([checked[name] for name in tensors]), self.seed)
 
     def _weights(self) -> dict[Tensor, Array]:

@@ -29,13 +29,7 @@ class Values:
 
 
 def random_values(graph: Graph, seed: int, otherwise: Draw | None = None) -> Values:
-    """Values for all inputs and variables.
-
-    Args:
-        graph: a flat graph.
-        seed: the seed of the random numbers; each tensor has its own sequence.
-        otherwise: draws tensors without a decisive use; standard normal by default.
-    """
+    """Values of inputs and variables; `otherwise` draws where no use decides."""
     uses = _uses(graph)
     inputs: dict[str, Array] = {}
     variables: dict[str, Array] = {}

@@ -146,9 +146,8 @@ def _region_points(
 def _surroundings(
     input: Array, rois: Array, batch_index: Array, output_size: Shape, method: str
 ) -> Surroundings:
-    along = zip(
-        _region_points(input, rois, output_size, method), input.shape[2:], strict=True
-    )
+    points = _region_points(input, rois, output_size, method)
+    along = zip(points, input.shape[2:], strict=True)
     clipped = [(x.clip(0, n - 1), (x > 0) & (x < n - 1)) for x, n in along]
     return _items(input, batch_index), clipped
 
@@ -163,10 +162,8 @@ def _roi_resample(
     """
     items, clipped = surroundings
     results = [input[item] for item in items]
-    moved = _region_points(input, rois, **to)
-    for axis, ((base, is_inside), points) in enumerate(
-        zip(clipped, moved, strict=True), 1
-    ):
+    moved = zip(clipped, _region_points(input, rois, **to), strict=True)
+    for axis, ((base, is_inside), points) in enumerate(moved, 1):
         lower = np.floor(base).astype(np.int64)
         weight = np.where(is_inside, points, base) - lower
         columns = zip(results, lower, lower + (weight != 0.0), weight, strict=True)

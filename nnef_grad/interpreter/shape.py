@@ -18,11 +18,6 @@ from nnef_grad.ops.shape import reshape_shape
 from nnef_grad.ops.windows import Padding
 
 
-def _fed(data: Array, **declared: Any) -> Array:
-    """The array fed for the tensor, passed as an operand: the operation has none."""
-    return data
-
-
 def _constant(shape: Shape, value: tuple[Any, ...], dtype: npt.DTypeLike) -> Array:
     """One value fills the shape; otherwise there is one for each element."""
     return np.broadcast_to(np.array(value, dtype), prod(shape)).reshape(shape)
@@ -90,8 +85,9 @@ def _text(x: Array) -> Array:
 
 enter(
     {
-        "external": _fed,
-        "variable": _fed,
+        # The array that is fed is passed as an operand: these operations have none.
+        "external": lambda data, **declared: data,
+        "variable": lambda data, **declared: data,
         "constant": _constant,
         # The new value of the variable, from the next run on.
         "update": lambda variable, value: value,

@@ -31,14 +31,8 @@ _MODES: dict[str, Literal["edge", "reflect", "symmetric"]] = {
 def extended(
     x: Array, ranges: Sequence[tuple[int, int]], border: str, outside: float = 0.0
 ) -> Array:
-    """The elements from begin to end along the last axes of a tensor that is extended
-    by its border, or cropped.
-
-    Args:
-        x: the tensor; it may be returned itself.
-        ranges: for each of the last axes, begin and end; 0 is the first element of x.
-        border: a border of the standard.
-        outside: the value of a uniform border.
+    """The elements from begin to end, the ranges along the last axes, of a tensor that is
+    extended by its border, or cropped. `outside` is the value of a uniform border.
     """
     whole = [(0, extent) for extent in x.shape]
     ranges = [*whole[: x.ndim - len(ranges)], *ranges]

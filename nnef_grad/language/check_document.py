@@ -46,13 +46,7 @@ def check_fragments(
 
 
 def check_document(document: syntax.Document, library: Library) -> list[Problem]:
-    """The problems of a document.
-
-    Args:
-        document: the document.
-        library: the operations of the standard, and those that rules declare: a document
-            must declare them in the same way.
-    """
+    """The problems of a document: it must declare operations as the `library` does."""
     operations = with_fragments(document.fragments)
     checker = _DefinitionChecker(operations)
     checker.check_graph(document.graph)
@@ -196,10 +190,7 @@ class _DefinitionChecker(ExpressionChecker):
             self.report(f"{what}, but is {type_}", parameter.default.span)
 
     def _check_external(
-        self,
-        is_external: bool,
-        targets: Iterable[syntax.Identifier],
-        inputs: set[str],
+        self, is_external: bool, targets: Iterable[syntax.Identifier], inputs: set[str]
     ) -> None:
         """The inputs of the graph, and no others, are the results of external."""
         for identifier in targets:

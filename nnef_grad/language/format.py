@@ -34,11 +34,7 @@ HANGING = 2 * INDENT
 
 
 def format_text(source: Source) -> str:
-    """The canonical layout of a document, or of a file of fragments.
-
-    Raises:
-        NnefGradError: the text is neither.
-    """
+    """The canonical layout of a document, or of a file of fragments."""
     try:
         parse_document(source)
     except NnefSyntaxError as error:

@@ -124,11 +124,7 @@ class Automaton:
         self._ends = {tables.literals.get(";"), END}
 
     def parse(self, rule: str, text: str, start: int, end: int) -> Any:
-        """The value of a rule that a part of a text is read by.
-
-        Raises:
-            UnexpectedWordError: that part is not an instance of the rule.
-        """
+        """The value of a rule for a part of a text, or `UnexpectedWordError`."""
         literals, ends = self.literals, self._ends
         reader = _Reader(self._starts[rule])
         words, kinds = list[Word](), list[str]()

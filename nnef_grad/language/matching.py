@@ -10,11 +10,7 @@ from nnef_grad.language.syntax import Expression, Fragment, Invocation, Keyword
 
 
 def match(fragment: Fragment, invocation: Invocation) -> tuple[str, ...]:
-    """The parameter that each argument is for.
-
-    Raises:
-        InvalidGraphError: an argument is missing, unknown, given twice or misplaced.
-    """
+    """The parameter that each argument is for; `InvalidGraphError` if one has none."""
     keywords = invocation.keywords
     names = fragment.matched.get(keywords)
     if names is None:

@@ -32,15 +32,8 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
 
 
 def parse_document(source: Source, text: str | None = None) -> syntax.Document:
-    """Reads a whole document.
-
-    Args:
-        source: the document.
-        text: its text, with blanks in place of what is read elsewhere.
-
-    Raises:
-        NnefSyntaxError: the text is not an NNEF 1.0 document; the error points at the
-            first unexpected word of each faulty statement.
+    """Reads a document, whose `text` may have blanks for what is read elsewhere. A syntax
+    error points at the first unexpected word of each faulty statement.
     """
     text = source.text if text is None else text
     try:
@@ -53,30 +46,17 @@ def parse_document(source: Source, text: str | None = None) -> syntax.Document:
 def parse_fragments(
     source: Source, start: int = 0, end: int | None = None
 ) -> tuple[syntax.Fragment, ...]:
-    """Reads the fragment definitions between two offsets of a source.
-
-    Raises:
-        NnefSyntaxError: the text holds something other than fragment definitions.
-    """
+    """Reads the fragment definitions between two offsets of a source."""
     return _parse(TreeBuilder.library, source, source.text, start, end)
 
 
 def parse_invocation(source: Source, start: int = 0) -> syntax.Invocation:
-    """Reads an invocation from an offset of a source on: a name, with arguments in
-    parentheses if there are any.
-
-    Raises:
-        NnefSyntaxError: the text holds something else.
-    """
+    """Reads an invocation from an offset on; it may have no parentheses."""
     return _parse(TreeBuilder.call, source, source.text, start)
 
 
 def parse_quantization(source: Source) -> tuple[syntax.Quantization, ...]:
-    """Reads a file of quantization info.
-
-    Raises:
-        NnefSyntaxError: the text holds something other than entries of such a file.
-    """
+    """Reads a file of quantization info."""
     return _parse(TreeBuilder.quantization, source, source.text)
 
 

@@ -174,12 +174,7 @@ Value = Union[bool, int, float, str, "tuple[Value, ...]"]
 
 
 def literal_value(expression: Expression) -> Value:
-    """The value of a literal expression, such as the default of a parameter.
-
-    Raises:
-        InvalidGraphError: the expression contains anything but literals, arrays and
-            tuples.
-    """
+    """The value of literals, arrays and tuples; `InvalidGraphError` for all else."""
     if isinstance(expression, Literal):
         return expression.value
     if isinstance(expression, (Array, Tuple)):

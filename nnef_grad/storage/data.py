@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeVar
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import Problem, UsageError
 from nnef_grad.base.public import public
 from nnef_grad.base.source import Span
@@ -25,7 +26,6 @@ from nnef_grad.storage.tensor_file import Header, header_of, read_header
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Array = npt.NDArray[Any]
     Data = Mapping[str, npt.ArrayLike]
 
 # The quantizations whose codes are numbers of even steps.
@@ -70,7 +70,7 @@ def load_data(path: PathLike) -> VariableData:
     return VariableData(open_container(path))
 
 
-class VariableData(Mapping[str, "Array"]):
+class VariableData(Mapping[str, Array]):
     """The data of variables by label, ignoring case. Each lookup reads the file again;
     the array is read-only, and not cached. Data may be quantized codes: `of(graph)` is the
     same with the numbers that these mean.
@@ -153,13 +153,9 @@ class VariableData(Mapping[str, "Array"]):
         return part
 
 
-class SinglePrecision(Mapping[str, "Array"]):
-    """The data of those variables of a model whose numbers are stored in half or double
-    precision, or in blocks, in single precision.
-
-    Attributes:
-        blocks: the labels of those in blocks.
-        codes: the labels of those whose data are quantized codes.
+class SinglePrecision(Mapping[str, Array]):
+    """The data, in single precision, of variables that are stored in half or double
+    precision, or in blocks; `blocks` and `codes` are labels of those in these.
     """
 
     def __init__(

@@ -98,14 +98,10 @@ def text_of(file: BinaryIO, name: str, before: bytes = b"") -> Source:
 
 
 class Part(ABC):
-    """What is, or becomes, a file of a model.
-
-    Attributes:
-        size: the number of its bytes.
-        order: its position in its container: reading in this order is fastest.
-    """
+    """What is, or becomes, a file of a model, of so many bytes."""
 
     size: int
+    # Its position in its container: reading in this order is fastest.
     order = 0
 
     @abstractmethod

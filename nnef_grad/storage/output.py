@@ -12,13 +12,7 @@ from nnef_grad.base.errors import UsageError
 from nnef_grad.storage import files
 from nnef_grad.storage.archives import compressed, write_end, write_member
 from nnef_grad.storage.containers import APPLY, GRAPH, QUANTIZATION, quantization_path
-from nnef_grad.storage.files import (
-    Part,
-    PathLike,
-    exclusive,
-    refuse_existing,
-    writing,
-)
+from nnef_grad.storage.files import Part, PathLike, exclusive, refuse_existing, writing
 from nnef_grad.storage.paths import DATA, Steps, entries_inside, files_inside
 
 
