@@ -37,8 +37,13 @@ from nnef_grad.interpreter import (  # noqa: F401
     shape,
     windows,
 )
-from nnef_grad.interpreter.execution import execute, find_evaluation, step
-from nnef_grad.interpreter.feeds import Feeds, collect_feeds
+from nnef_grad.interpreter.execution import (
+    Feeds,
+    collect_feeds,
+    execute,
+    find_evaluation,
+    step,
+)
 from nnef_grad.interpreter.registry import EVALUATIONS
 from nnef_grad.ops.liveness import last_uses
 

@@ -29,7 +29,7 @@ from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import prune
 from nnef_grad.graph.symbols import at_numbers, with_numbers
 from nnef_grad.interpreter import results, with_bodies
-from nnef_grad.interpreter.feeds import Feeds
+from nnef_grad.interpreter.execution import Feeds
 from nnef_grad.interpreter.slopes import Forward, Line, point_of
 from nnef_grad.interpreter.spread import Spread, spread_of
 from nnef_grad.ops.liveness import memory_alive

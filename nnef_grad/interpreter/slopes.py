@@ -17,8 +17,7 @@ from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.interpreter.execution import Operations, step
-from nnef_grad.interpreter.feeds import Feeds, collect_feeds
+from nnef_grad.interpreter.execution import Feeds, Operations, collect_feeds, step
 from nnef_grad.interpreter.held import can_move, hold
 from nnef_grad.interpreter.random_values import Values, between, normal, random_values
 from nnef_grad.ops.liveness import last_uses

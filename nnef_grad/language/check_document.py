@@ -225,8 +225,14 @@ class _DefinitionChecker(ExpressionChecker):
             statement.target, self.type_of(value, types)
         ):
             name = identifier.name
-            if isinstance(value, syntax.Invocation) and name not in declared:
-                part = self._closed(identifier, part, value)
+            if (
+                isinstance(value, syntax.Invocation)
+                and name not in declared
+                and self.is_open(value, part)
+            ):
+                what = f"'{name}' is one name for the results of '{value.name}'"
+                advice = f"{what}: give each a name, in brackets"
+                part = self.report(advice, identifier.span)
             if name in types:
                 self.report(f"'{name}' is already defined", identifier.span)
             elif self.fragment is None:
@@ -236,15 +242,6 @@ class _DefinitionChecker(ExpressionChecker):
                 if not is_assignable(part, types[name], Generics(GENERIC)):
                     message = f"result '{name}' is {types[name]}, but this is {part}"
                     self.report(message, identifier.span)
-
-    def _closed(
-        self, identifier: syntax.Identifier, part: Type, value: syntax.Invocation
-    ) -> Type:
-        """Refuses one name for an array of a length that is not known here."""
-        if not self.is_open(value, part):
-            return part
-        what = f"'{identifier.name}' is one name for the results of '{value.name}'"
-        return self.report(f"{what}: give each a name, in brackets", identifier.span)
 
     def _tensor(self, identifier: syntax.Identifier, part: Type) -> Type:
         """The type of a name in the graph, which must be a single tensor."""

@@ -42,9 +42,8 @@ def format_text(source: Source) -> str:
             fragments = parse_fragments(source)
         except NnefSyntaxError as other:
             # That of the reading that gets further.
-            raise max(
-                error, other, key=lambda e: e.span.start if e.span else 0
-            ) from None
+            errors = error, other
+            raise max(errors, key=lambda e: e.problems[0].position()) from None
         if not fragments:
             raise
     return "\n".join(_lines(_words(source.text))) + "\n"
