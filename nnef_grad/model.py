@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rules import Rules, check_rules
-from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import (
     InvalidGraphError,
     UsageError,
     bounded_nesting,
     refuse_unknown,
 )
+from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
 from nnef_grad.base.source import Source, Span
 from nnef_grad.emit.builder import build_graph

@@ -154,15 +154,12 @@ def external(tensor: Tensor) -> Operation:
 def declaration(loop: Loop) -> Fragment:
     """The declaration of a loop: operands called like the inputs of its body."""
     span, names = Span(Source(LOOP, ""), 0, 0), loop.body.names
-    operands = [
-        Parameter(names[t], types.TensorType(t.dtype), None, span=span)
-        for t in loop.body.inputs
-    ]
-    attribute = Parameter("loop", types.STRING, None, span=span)
-    results = tuple(
-        Declared(names[t], types.TensorType(t.dtype), span=span) for t in loop.made
-    )
-    return Fragment(LOOP, None, (*operands, attribute), results, None, span=span)
+    operands = ((names[t], types.TensorType(t.dtype)) for t in loop.body.inputs)
+    results = ((names[t], types.TensorType(t.dtype)) for t in loop.made)
+    typed: list[tuple[str, types.Type]] = [*operands, ("loop", types.STRING)]
+    parameters = tuple(Parameter(*pair, None, span=span) for pair in typed)
+    declared = tuple(Declared(*pair, span=span) for pair in results)
+    return Fragment(LOOP, None, parameters, declared, None, span=span)
 
 
 def changed(

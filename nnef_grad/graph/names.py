@@ -78,9 +78,7 @@ def substitute(operation: Operation, tensors: Mapping[Tensor, Any]) -> Operation
 def with_names(
     graph: Graph, wishes: Mapping[str, str], reserved: Iterable[str] = ()
 ) -> Graph:
-    """The graph with fresh names for some of its tensors, which keep their quantization:
-    the wished names by the old ones. Reserved ones are taken, too.
-    """
+    """The graph with fresh names for some tensors: the wished ones by the old ones."""
     others = (name for name in graph.names.values() if name not in wishes)
     supply = NameSupply((*reserved, *others))
     names = {name: supply.fresh(wish) for name, wish in wishes.items()}

@@ -67,8 +67,7 @@ def _document(graph: Graph, extensions: Sequence[str]) -> Iterator[str]:
         ]
         yield from _definition("fragment", body, shown, is_body=True)
         yield ""
-    shown = [*graph.input_names, *graph.output_names]
-    yield from _definition("graph", graph, shown)
+    yield from _definition("graph", graph, [*graph.input_names, *graph.output_names])
 
 
 def _definition(
@@ -282,9 +281,7 @@ def print_string(value: str) -> str:
 
 
 def print_quantization(entries: Mapping[str, Quantization]) -> str:
-    """The text of a file of quantization info, one entry per line. Beside a flat graph are no
-    fragments of the document: an entry whose operation is one of them becomes a comment.
-    """
+    """A file of quantization info. Entries of a document's fragments are comments."""
     return "".join(f"{_entry(entry)}\n" for entry in entries.values())
 
 

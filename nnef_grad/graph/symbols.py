@@ -109,8 +109,7 @@ class _Substitution:
             return value.at(self._numbers)
         if isinstance(value, Tensor):
             if value not in self._tensors:
-                shape = self.at(value.shape)
-                self._tensors[value] = Tensor(value.dtype, shape)
+                self._tensors[value] = Tensor(value.dtype, self.at(value.shape))
             return self._tensors[value]
         if isinstance(value, Loop):
             return replace(value, body=self.graph(value.body))
@@ -120,9 +119,7 @@ class _Substitution:
 
 
 def numbers_of(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
-    """The numbers that symbols have where inputs have these shapes, by name. An extent
-    that is a symbol says what it is; what follows from others is not solved for.
-    """
+    """The numbers of symbols that are extents of inputs, which have these shapes."""
     numbers: dict[str, int] = {}
     for name, tensor in zip(graph.input_names, graph.inputs, strict=True):
         shape = shapes.get(name, ())
@@ -133,8 +130,7 @@ def numbers_of(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
             is_symbol = symbols_of(extent) == [word]
             if is_symbol and numbers.setdefault(word, number) != number:
                 both = f"{numbers[word]} and {number}"
-                message = f"'{word}' is both {both} in the shapes of the inputs"
-                raise UsageError(message)
+                raise UsageError(f"'{word}' is both {both} in the shapes of the inputs")
     return numbers
 
 

@@ -127,8 +127,7 @@ def scan(*operands: Array, loop: Loop, apply: Apply) -> Any:
 
 
 def _part(x: Array, way: Way, step: int) -> Array:
-    count = x.shape[way.axis]
-    place = step if way.direction > 0 else count - 1 - step
+    place = step if way.direction > 0 else x.shape[way.axis] - 1 - step
     return x.take([place], way.axis)
 
 

@@ -216,8 +216,7 @@ def _refuse_too_large(forward: Graph, backward: Graph, limit: int | None) -> Non
     needed = ITEM * (sum(map(elements, forward.tensors.values())) + peak)
     if needed > limit:
         what = f"the check takes about {needed / GIB:,.1f} GiB of memory"
-        message = f"{what}, more than {limit / GIB:,.1f} GiB"
-        raise UsageError(message, remedy="smaller")
+        raise UsageError(f"{what}, more than {limit / GIB:,.1f} GiB", remedy="smaller")
 
 
 # ---- The comparison ----
@@ -329,9 +328,7 @@ class _Comparison:
         return best.error, best.verdict
 
     def _measurements(self, expected: _Expected) -> Iterator[_Measured]:
-        """Central differences; where the function is straight a one-sided difference is
-        as good, and takes half the time.
-        """
+        """Central differences; where the function is straight, one-sided ones do."""
         line, rounding = expected.line, self.forward.rounding
         for step_ in STEPS:
             above = self.forward.difference(line, step_)

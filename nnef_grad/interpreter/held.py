@@ -176,8 +176,7 @@ def _zero_point(
 
     def held(x: Array, zero_point: Array, scale: Array) -> Array:
         x, scale = aligned(x, scale, result)[:2]
-        inside = x + (code - exact) * scale
-        return np.where(is_inside, inside, code * scale)
+        return np.where(is_inside, x + (code - exact) * scale, code * scale)
 
     return held
 

@@ -41,8 +41,7 @@ def random_values(graph: Graph, seed: int, otherwise: Draw | None = None) -> Val
         if operation.name == "external":
             inputs[graph.names[tensor]] = value
         else:
-            label = str(operation.attributes["label"]).lower()
-            variables.setdefault(label, value)
+            variables.setdefault(str(operation.attributes["label"]).lower(), value)
     return Values(inputs, variables)
 
 

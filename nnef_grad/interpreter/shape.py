@@ -72,8 +72,7 @@ def cast(input: Array, dtype: npt.DTypeLike) -> Array:
     try:
         return input.astype(np.float64 if kind == "f" else np.int64)
     except ValueError as error:
-        message = f"a string is not a number: {error}"
-        raise UndefinedError(message) from None
+        raise UndefinedError(f"a string is not a number: {error}") from None
 
 
 def _text(x: Array) -> Array:

@@ -85,14 +85,11 @@ def _view(x: Array, windows: Windows) -> Array:
     reach = [axis.reach for axis in windows.axes]
     steps = (slice(None, None, step) for step in windows.stride + windows.dilation)
     places: Any = (..., *steps)
-    view = sliding_window_view(x, reach, axis=axes, writeable=True)
-    return np.asarray(view[places])
+    return np.asarray(sliding_window_view(x, reach, axis=axes, writeable=True)[places])
 
 
 def with_border(x: Array, windows: Windows, border: str) -> tuple[Array, Windows]:
-    """The down-scaled side of a reverse operation, extended by those elements of its
-    border whose windows overlap the up-scaled side; and the windows of all of them.
-    """
+    """The side down of a reverse operation, with its border, and all its windows."""
     if border in UNIFORM:
         return x, windows
     outside = reverse_outside(windows)

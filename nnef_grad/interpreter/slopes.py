@@ -50,8 +50,7 @@ def point_of(
         fed = {**drawn.inputs, **inputs}, {**drawn.variables, **labelled}
         tensors, own = collect_feeds(graph, *fed), rules.evaluations
         for operation in graph.operations:
-            results = step(operation, tensors, operations=own, names=graph.names)
-            tensors.update(results)
+            tensors.update(step(operation, tensors, operations=own, names=graph.names))
         outputs = (tensors[t] for t in graph.outputs)
         if all(np.isfinite(a).all() for a in outputs if a.dtype.kind == "f"):
             return Point(graph, _values(graph, tensors, labelled), tensors)
@@ -77,9 +76,7 @@ def _values(
 
 @dataclass(frozen=True)
 class Line:
-    """A line that a tensor moves along, from its value at the point. Steps are relative to
-    the scale, the size of the elements of the value.
-    """
+    """A line that a tensor moves along; steps are relative to its elements' size."""
 
     tensor: Tensor
     value: Array

@@ -149,8 +149,7 @@ class _DefinitionChecker(ExpressionChecker):
             seen.add(part.name)
 
     def _check_declaration(self, fragment: syntax.Fragment) -> None:
-        parts: list[syntax.Parameter | syntax.Result] = [*fragment.parameters]
-        parts += fragment.results
+        parts = *fragment.parameters, *fragment.results
         self._check_unique(parts)
         for part in parts:
             if len({isinstance(leaf, TensorType) for leaf in leaves(part.type)}) > 1:
@@ -159,20 +158,20 @@ class _DefinitionChecker(ExpressionChecker):
             if not all(isinstance(leaf, TensorType) for leaf in leaves(result.type)):
                 self.report(f"result '{result.name}' must be a tensor", result.span)
             elif TensorType(None) in leaves(result.type):
-                message = f"result '{result.name}' must have a data type"
-                self.report(message, result.span)
+                self.report(
+                    f"result '{result.name}' must have a data type", result.span
+                )
         operands = [holds_tensors(parameter.type) for parameter in fragment.parameters]
         for place, parameter in enumerate(fragment.parameters):
             if operands[place] and not all(operands[:place]):
                 message = f"tensor '{parameter.name}' must come before the attributes"
                 self.report(message, parameter.span)
-        generic = any(is_generic(part.type) for part in parts)
+        name, generic = fragment.name, any(is_generic(part.type) for part in parts)
         if generic and fragment.generic is None:
-            message = f"'{fragment.name}' uses the type '?': declare {fragment.name}<?>"
+            message = f"'{name}' uses the type '?': declare {name}<?>"
             self.report(message, fragment.span)
         if not generic and fragment.generic is not None:
-            message = f"'{fragment.name}' is generic, but no type in it is '?'"
-            self.report(message, fragment.span)
+            self.report(f"'{name}' is generic, but no type in it is '?'", fragment.span)
         for parameter in fragment.parameters:
             self._check_default(parameter)
 

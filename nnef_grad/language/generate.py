@@ -15,6 +15,7 @@ from zlib import crc32
 
 from lark import Lark
 from lark.grammar import Rule, Terminal
+from lark.lexer import TerminalDef
 
 from nnef_grad.language.lalr import (
     END,
@@ -87,16 +88,12 @@ def generated(grammar: bytes) -> Tables:
 
 def _word_pattern(lark: Lark) -> str:
     """Ignored text, then a word: it always matches, so that neither is the other."""
+
+    def order(t: TerminalDef) -> tuple[int, int, int, str]:
+        return -t.priority, -t.pattern.max_width, -len(t.pattern.value), t.name
+
     ignored = [t for t in lark.terminals if t.name in lark.lexer_conf.ignore]
-    ordered = sorted(
-        (t for t in lark.terminals if t not in ignored),
-        key=lambda t: (
-            -t.priority,
-            -t.pattern.max_width,
-            -len(t.pattern.value),
-            t.name,
-        ),
-    )
+    ordered = sorted((t for t in lark.terminals if t not in ignored), key=order)
     groups = [
         f"(?P<{t.name}>{t.pattern.value})" for t in ordered if t.pattern.type == "re"
     ]

@@ -68,9 +68,7 @@ class Tables(NamedTuple):
 
 
 class UnexpectedWordError(Exception):
-    """A word that cannot follow those before it, empty at the end of the text; whether it
-    is a word of the language at all; and the kinds of words that could follow.
-    """
+    """A word that cannot follow, empty at the end, and the kinds that could."""
 
     def __init__(self, word: Word, is_known: bool, accepted: set[str]) -> None:
         self.word = word
@@ -154,9 +152,7 @@ class _Trace(NamedTuple):
 
 
 class _Reader:
-    """Reads one text, a statement after the other; `values` are those of the words and
-    rules that are not yet part of a rule.
-    """
+    """Reads a text, statement by statement; `values` are not yet part of a rule."""
 
     def __init__(self, start: _State) -> None:
         self.values: list[Any] = []

@@ -39,8 +39,7 @@ def parse_document(source: Source, text: str | None = None) -> syntax.Document:
     try:
         return _parse(TreeBuilder.document, source, text)
     except NnefSyntaxError as error:
-        problems = _all_problems(source, text, error)
-        raise NnefSyntaxError.collect(problems) from None
+        raise NnefSyntaxError.collect(_all_problems(source, text, error)) from None
 
 
 def parse_fragments(
@@ -80,8 +79,7 @@ def _parse(
         try:
             return cast("Node", automaton.parse(rule.__name__, text, start, end))
         except UnexpectedWordError as error:
-            whole = Span(source, start, end)
-            raise _syntax_error(error, whole, automaton) from None
+            raise _syntax_error(error, Span(source, start, end), automaton) from None
 
 
 @lru_cache(maxsize=1)
@@ -95,9 +93,8 @@ def _tables(grammar: bytes) -> Tables:
     """The tables of the grammar: those that are kept, unless it was changed since."""
     kept = json.loads(TABLES.read_text("utf-8"))
     if kept.pop("grammar") == crc32(grammar):
-        return Tables(
-            **{**kept, "rules": [Production(*rule) for rule in kept["rules"]]}
-        )
+        kept["rules"] = [Production(*rule) for rule in kept["rules"]]
+        return Tables(**kept)
     from nnef_grad.language.generate import generated
 
     return generated(grammar)
@@ -153,10 +150,8 @@ def _hint(word: str, accepted: set[str], automaton: Automaton) -> str:
     if "LESSTHAN" in accepted:
         accepted -= {"LSQB"}
     literals = {kind: literal for literal, kind in automaton.literals.items()}
-    words += [
-        _WORDS.get(kind) or f"'{literals[kind]}'"
-        for kind in sorted(accepted - _OPERATORS)
-    ]
+    kinds = sorted(accepted - _OPERATORS)
+    words += [_WORDS.get(kind) or f"'{literals[kind]}'" for kind in kinds]
     return f"; expected {' or '.join(words)}" if 0 < len(words) <= 4 else ""
 
 

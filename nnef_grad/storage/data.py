@@ -97,9 +97,7 @@ class VariableData(Mapping[str, Array]):
 
     @property
     def with_blocks(self) -> VariableData:
-        """The same, for a graph that reads numbers in blocks: whoever writes the data
-        leaves them in these.
-        """
+        """The same, for a graph that reads blocks: they are written as they are."""
         return VariableData(self._container, True, self.meanings)
 
     def of(self, graph: Graph) -> VariableData:

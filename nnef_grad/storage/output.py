@@ -66,9 +66,7 @@ def refuse_output(path: PathLike, *, overwrite: bool) -> None:
 
 
 def refuse_loss(path: PathLike, model: PathLike) -> None:
-    """Raises `UsageError` if the output would replace the model that it is made from, or
-    files of it: data that the new one does not need would be lost.
-    """
+    """Raises `UsageError` if the output would replace what it is made from."""
     source = _real(model)
     if format_of(path) is ModelFormat.TEXT:
         places = map(_real, (path, quantization_path(path)))

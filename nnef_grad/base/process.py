@@ -1,13 +1,15 @@
-"""Results that are kept for the whole process.
+"""What belongs to the whole process: results that are kept, and the garbage collector.
 
-Little is: graphs are made of the same few operations again and again, within one compilation
-and from one to the next, and what a declaration, a shape function, a cost or the tables of the
-grammar say of an operation depends on nothing but what it is asked for by. All else that the
-compiler remembers belongs to one compilation, and goes with it.
+Few results are kept: graphs are made of the same few operations again and again, and what a
+declaration, a shape function, a cost or the tables of the grammar say of one depends on
+nothing but what it is asked for by. All else goes with the compilation that remembers it.
 """
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
@@ -36,3 +38,17 @@ class Memo(Generic[Key, Value]):
             self._known = {}
         self._known[key] = value
         return value
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pauses the collector, as a context or as a decorator. The compiler makes many objects,
+    but no cycles: looking for them again and again takes a third of a large graph's time.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
