@@ -8,7 +8,7 @@ from typing import Any
 
 from nnef_grad.base.errors import suggestion
 from nnef_grad.graph.ir import Graph, Operation, Tensor, map_tensors
-from nnef_grad.language.lexical import KEYWORDS
+from nnef_grad.language.syntax import KEYWORDS
 
 
 class NameSupply:

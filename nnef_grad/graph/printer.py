@@ -19,9 +19,15 @@ from nnef_grad.graph.ir import (
 )
 from nnef_grad.graph.loops import is_loop, loop_of, loops_in, with_named_bodies
 from nnef_grad.graph.symbols import symbols
-from nnef_grad.language.lexical import INDENT, WIDTH
 from nnef_grad.language.library import standard
-from nnef_grad.language.syntax import Fragment, Parameter, Value, literal_value
+from nnef_grad.language.syntax import (
+    INDENT,
+    WIDTH,
+    Fragment,
+    Parameter,
+    Value,
+    literal_value,
+)
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, TupleType, Type
 
 # The names of tensors.

@@ -1,8 +1,7 @@
 """A graph as a function around one point: the slopes of a weighted sum of its outputs.
 
-Evaluation is in float64. Every decision of the graph, such as on which side of zero the
-operand of a relu lies, is held as it is at the point: see interpreter/held.py. Nothing
-here depends on gradients.
+Evaluation is in float64. Every decision of the graph is held as it is at the point: see
+held.py. Nothing here depends on gradients.
 """
 
 from __future__ import annotations

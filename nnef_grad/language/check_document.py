@@ -1,8 +1,5 @@
 """The static rules of a document: its header, declarations, statements, the interface of
-the graph.
-
-Types follow from declarations alone, so that a document is checked as a whole: even
-fragments that are never called, and branches that are not taken.
+the graph; see typecheck.py.
 """
 
 from __future__ import annotations
@@ -149,7 +146,8 @@ class _DefinitionChecker(ExpressionChecker):
             seen.add(part.name)
 
     def _check_declaration(self, fragment: syntax.Fragment) -> None:
-        parts = *fragment.parameters, *fragment.results
+        parts: list[syntax.Parameter | syntax.Result] = [*fragment.parameters]
+        parts += fragment.results
         self._check_unique(parts)
         for part in parts:
             if len({isinstance(leaf, TensorType) for leaf in leaves(part.type)}) > 1:

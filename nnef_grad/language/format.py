@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 from nnef_grad.base.errors import NnefSyntaxError
 from nnef_grad.base.source import Source
-from nnef_grad.language.lexical import INDENT, WIDTH
 from nnef_grad.language.parser import parse_document, parse_fragments
+from nnef_grad.language.syntax import INDENT, WIDTH
 
 HANGING = 2 * INDENT
 

@@ -23,6 +23,18 @@ from nnef_grad.base.frozen import FrozenDict, frozen
 from nnef_grad.base.source import Source, Span, join
 from nnef_grad.language.types import Type, holds_tensors, is_generic
 
+# fmt: off
+KEYWORDS = frozenset([
+    "version", "extension", "graph", "fragment", "tensor", "integer", "scalar", "logical",
+    "string", "shape_of", "length_of", "range_of", "for", "in", "yield", "if", "else",
+    "true", "false",
+])
+# fmt: on
+
+# In texts, statements are indented; a line is broken where it would be longer.
+INDENT = "    "
+WIDTH = 100
+
 
 @frozen()
 class Node:

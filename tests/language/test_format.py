@@ -24,7 +24,7 @@ from nnef_grad.base.source import Source
 from nnef_grad.commandline.fmt_cli import main
 from nnef_grad.language.format import format_text
 from nnef_grad.language.lalr import grammar_path
-from nnef_grad.language.lexical import WIDTH
+from nnef_grad.language.syntax import WIDTH
 from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.language.syntax import Document, Fragment
 
