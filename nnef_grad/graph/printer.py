@@ -164,9 +164,7 @@ def _word(operation: Operation) -> str:
 
 
 def _statement(operation: Operation, names: Names, *, is_body: bool) -> Iterator[str]:
-    """An assignment in lines; a loop has many arguments. One in the body of another loop
-    would keep its states between the steps of that.
-    """
+    """An assignment in lines. A loop within a loop keeps no states between steps."""
     if not is_loop(operation):
         yield f"{INDENT}{print_operation(operation, names)};"
         return

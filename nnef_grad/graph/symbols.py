@@ -91,9 +91,7 @@ class _Substitution:
         )
 
     def _without_end_of_0(self, operation: Operation) -> Mapping[str, Any]:
-        """The settings of a slice. An end with symbols that is 0 ends what is empty, where
-        the number alone would mean the end of the axis: the slice is from there to there.
-        """
+        """The settings of a slice, whose end of 0 by symbols ends what is empty."""
         settings, (x,) = operation.settings, operation.inputs
         window = (settings[name] for name in ("axes", "begin", "end"))
         pairs = [

@@ -156,10 +156,7 @@ def _surroundings(
 def _roi_resample(
     surroundings: Surroundings, input: Array, rois: Array, _: Array, **to: Any
 ) -> Array:
-    """Points over each region, as in multilinear_upsample with border 'replicate'. Each
-    stays between the same elements, an element and the one after it for a point on an
-    element, and a point at the edge stays there.
-    """
+    """Points over regions, as in multilinear_upsample, between the same elements."""
     items, clipped = surroundings
     results = [input[item] for item in items]
     moved = zip(clipped, _region_points(input, rois, **to), strict=True)

@@ -53,10 +53,7 @@ def extended(
 
 
 def contents(x: Array, windows: Windows, border: str, outside: float = 0.0) -> Array:
-    """The contents of the windows: the up-scaled side [..., X...], extended by its border
-    as far as they reach, gives a view of [..., x..., f...]. `outside` is the value of a
-    uniform border.
-    """
+    """The contents of windows over [..., X...], extended: a view [..., x..., f...]."""
     ranges = [(axis.begin, axis.end) for axis in windows.axes]
     return _view(extended(x, ranges, border, outside), windows)
 

@@ -111,10 +111,7 @@ class Automaton:
     """Reads texts by a grammar, with `literals`: see `Tables`."""
 
     def __init__(self, tables: Tables, builder: object) -> None:
-        """A rule is a method of the builder. It is called with the values of the parts of
-        the rule: a word, what another rule returned, a list for what is repeated, None
-        for what is optional and missing.
-        """
+        """Rules are methods of the builder, which take the values of their parts."""
         self.literals = tables.literals
         self._words = re.compile(tables.words)
         states = _states(tables, builder)

@@ -156,12 +156,9 @@ def _hint(word: str, accepted: set[str], automaton: Automaton) -> str:
 
 
 def _all_problems(source: Source, text: str, error: NnefSyntaxError) -> list[Problem]:
-    """The first syntax error, and those of further statements.
-
-    A faulty statement is blanked out, and the text is parsed again. As each problem
-    costs a parse of the whole text, fewer are looked for in long texts.
-    """
+    """The first error, and those of texts with faulty statements blanked out: a few."""
     problems = list(error.problems)
+    # Each costs a parse of the whole text.
     for _ in range(min(MAX_PROBLEMS, MAX_READ_AGAIN // (len(text) + 1))):
         statement = _statement(text, problems[-1].position())
         if statement is None:

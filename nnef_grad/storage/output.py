@@ -38,9 +38,7 @@ def is_onnx(path: PathLike) -> bool:
 
 
 def format_of(path: PathLike) -> ModelFormat:
-    """The format to write at a path: an archive, by its suffix; a folder, if it exists
-    as one, ends with a separator or has no suffix; otherwise a text.
-    """
+    """The format to write at a path: by its suffix; without one, or there, a folder."""
     name = os.fspath(path)
     if name.endswith(_SEPARATORS):
         return ModelFormat.FOLDER

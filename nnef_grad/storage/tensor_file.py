@@ -175,9 +175,7 @@ def header_of(array: Array) -> Header:
 
 
 def write_array(file: BinaryIO, array: Array) -> None:
-    """Writes a tensor file; the array must have a valid header. In a file of its own, many
-    zeros are a hole, which takes no place on a disk.
-    """
+    """Writes a tensor file. In a file of its own, many zeros are a hole on the disk."""
     import numpy as np
 
     header = header_of(array)
