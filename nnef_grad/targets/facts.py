@@ -109,10 +109,11 @@ class CommonSubset:
         inner = loop_of(operation).body.operations if is_loop(operation) else ()
         if any(map(self.lacks, inner)):
             return True
-        with number_needed_by(operation):
-            for where, condition in LACKING.get(operation.name, ()):
-                if not self.names.isdisjoint(where) and condition.holds(operation):
-                    return True
+        if facts := LACKING.get(operation.name):
+            with number_needed_by(operation):
+                for where, condition in facts:
+                    if not self.names.isdisjoint(where) and condition.holds(operation):
+                        return True
         self._had.add(operation)
         return False
 
