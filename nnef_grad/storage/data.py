@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeVar
 
-from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import Problem, UsageError
 from nnef_grad.base.public import public
 from nnef_grad.base.source import Span
@@ -25,6 +24,8 @@ from nnef_grad.storage.tensor_file import Header, header_of, read_header
 # Copying the data of a model does not need numpy.
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+    from nnef_grad.base.arrays import Array
 
     Data = Mapping[str, npt.ArrayLike]
 
@@ -70,7 +71,7 @@ def load_data(path: PathLike) -> VariableData:
     return VariableData(open_container(path))
 
 
-class VariableData(Mapping[str, Array]):
+class VariableData(Mapping[str, "Array"]):
     """The data of variables by label, ignoring case. Each lookup reads the file again;
     the array is read-only, and not cached. Data may be quantized codes: `of(graph)` is the
     same with the numbers that these mean.
@@ -151,7 +152,7 @@ class VariableData(Mapping[str, Array]):
         return part
 
 
-class SinglePrecision(Mapping[str, Array]):
+class SinglePrecision(Mapping[str, "Array"]):
     """The data, in single precision, of variables that are stored in half or double
     precision, or in blocks; `blocks` and `codes` are labels of those in these.
     """

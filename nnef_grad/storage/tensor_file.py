@@ -9,12 +9,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from math import prod
-from typing import BinaryIO, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, NoReturn
 
-from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
 from nnef_grad.graph.ir import Quantization
 from nnef_grad.storage.files import PIECE, StoredPart
+
+if TYPE_CHECKING:
+    from nnef_grad.base.arrays import Array
 
 # ---- Headers ----
 
