@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 import nnef_grad
-from nnef_grad.base.memo import Memo
+from nnef_grad.base.process import Memo
 from nnef_grad.emit import arguments, shape_inference
 
 OPERATORS = "extension KHR_enable_operator_expressions;"

@@ -18,7 +18,7 @@ from support.all_models import all_models
 import nnef_grad
 from nnef_grad import NnefGradError
 from nnef_grad.base.arrays import Data
-from nnef_grad.base.memo import Memo
+from nnef_grad.base.process import Memo
 from nnef_grad.emit import arguments, shape_inference
 from nnef_grad.targets import Lowered, forms, lower
 

@@ -30,7 +30,6 @@ from nnef_grad.autodiff.loops import linearized
 from nnef_grad.autodiff.recompute import within
 from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.autodiff.shared_parts import CONCAT, of_shared_parts
-from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import (
     InvalidGraphError,
     NoDerivativeError,
@@ -38,6 +37,7 @@ from nnef_grad.base.errors import (
     UsageError,
     located,
 )
+from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.inline import put_bodies

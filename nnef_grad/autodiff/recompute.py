@@ -34,8 +34,8 @@ from nnef_grad.autodiff.schedule import (
     with_updates_last,
     work_of,
 )
-from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import UsageError
+from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import nominal

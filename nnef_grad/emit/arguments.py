@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Union, cast
 
 from nnef_grad.base.errors import InvalidGraphError, brief, suggestion
 from nnef_grad.base.frozen import NOTHING, FrozenDict
-from nnef_grad.base.memo import Memo
+from nnef_grad.base.process import Memo
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.language import syntax, types

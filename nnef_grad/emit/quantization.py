@@ -19,7 +19,7 @@ from nnef_grad.base.errors import (
 from nnef_grad.base.source import Source, Span
 from nnef_grad.graph.ir import Graph, Quantization, Shape, Tensor
 from nnef_grad.graph.names import advice_on
-from nnef_grad.graph.quantization import carry_quantization
+from nnef_grad.graph.passes import carry_quantization
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library, standard
 from nnef_grad.language.parser import parse_quantization

@@ -7,7 +7,7 @@ from operator import index
 from typing import Any
 
 from nnef_grad.base.errors import InvalidGraphError, brief
-from nnef_grad.base.memo import Memo
+from nnef_grad.base.process import Memo
 from nnef_grad.base.source import Span
 from nnef_grad.emit.arguments import Call
 from nnef_grad.emit.rule_results import MisfitError, not_as_wanted

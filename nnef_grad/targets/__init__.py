@@ -16,8 +16,8 @@ from functools import partial
 from typing import NamedTuple
 
 from nnef_grad.base.arrays import Array
-from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import Problem, Remedy, UnsupportedError, UsageError
+from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.inline import Decompose, inline

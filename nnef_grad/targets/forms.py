@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from math import inf
 from typing import Any, NamedTuple, TypeVar
 
-from nnef_grad.base.memo import Memo
+from nnef_grad.base.process import Memo
 from nnef_grad.emit.bodies import body_of, instantiate
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.inline import Decompose, inline

@@ -14,8 +14,8 @@ import numpy as np
 
 from nnef_grad.autodiff.differentiate import differentiate
 from nnef_grad.autodiff.rules import Rules
-from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import UsageError
+from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
 from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.graph.ir import Graph, Tensor
