@@ -39,8 +39,8 @@ from nnef_grad.base.errors import (
     located,
 )
 from nnef_grad.base.public import public
+from nnef_grad.emit.bodies import put_bodies
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.inline import put_bodies
 from nnef_grad.emit.rule_results import is_reducible
 from nnef_grad.emit.simplify import simplify, without_detours
 from nnef_grad.graph.extents import nominal

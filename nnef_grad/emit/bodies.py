@@ -7,13 +7,36 @@ simplified each time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from nnef_grad.base.errors import InvalidGraphError, located
 from nnef_grad.base.source import Span
 from nnef_grad.emit.arguments import Call, settings_key
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.graph.ir import Operation, Tensor, map_tensors, tensors
+from nnef_grad.emit.simplify import simplify
+from nnef_grad.graph.extents import has_symbols, may_exceed
+from nnef_grad.graph.ir import (
+    Graph,
+    Operand,
+    Operation,
+    Tensor,
+    map_tensors,
+    shape_of,
+    tensors,
+)
+from nnef_grad.graph.loops import (
+    Loop,
+    declaration,
+    external,
+    is_loop,
+    loop_of,
+    steps_of,
+)
+from nnef_grad.graph.names import step_names, substitute
+from nnef_grad.graph.symbols import number_needed_by
+from nnef_grad.ops.registry import OpSet
 
 # The longest name that gets further words.
 LONG_NAME = 60
@@ -137,3 +160,186 @@ def _hints(
                 return None
         hints.append(name)
     return tuple(hints)
+
+
+# ---- Loops ----
+
+# A graph that is longer would take minutes to load.
+LONGEST = 1000
+# So many steps one after the other are about as fast as a loop, where there are loops.
+SHORT = 4
+
+
+def emit_loop(
+    emit: Emitter,
+    loop: Loop,
+    operands: Sequence[Tensor],
+    hints: tuple[str, ...] = (),
+    span: Span | None = None,
+) -> tuple[Tensor, ...]:
+    """Emits a loop and returns its results: the last value of each state, then what is
+    collected. What is the same at each step is computed before it. The operands are a
+    tensor for each input of its body: a whole one where it scans.
+    """
+    loop, operands = hoisted(emit, loop, operands)
+    call = Call(declaration(loop), tuple(operands), {"loop": loop}, None)
+    results: Any = emit.emit_op(call, hints=hints, span=span)
+    return results  # type: ignore[no-any-return]
+
+
+def hoisted(
+    emit: Emitter, loop: Loop, operands: Sequence[Tensor], *, constants: bool = False
+) -> tuple[Loop, tuple[Tensor, ...]]:
+    """The loop without operations that do not depend on the step, which are emitted before
+    it, and its operands, with the results of these in place of what they are made of.
+    `constants` says whether constants leave the body, too.
+    """
+    body, count = loop.body, len(loop.full)
+    before = _invariant(loop, constants)
+    moved = [tensor for op in before for tensor in op.outputs]
+    moving = body_of(loop.full, before, moved, body.names.__getitem__)
+    results = instantiate(moving, emit, operands[:count], naming=str, fill=True)
+    assert results is not None
+    outside = dict(
+        zip((*loop.full, *moved), (*operands[:count], *results), strict=True)
+    )
+    sources = {*before, *(op for op in body.operations if op.name == "external")}
+    inner = [op for op in body.operations if op not in sources]
+    read = {t for op in inner for t in op.inputs}
+    full = [tensor for tensor in outside if tensor in read]
+    inputs = (*full, *body.inputs[count:])
+    changed = replace(body, inputs=inputs, operations=(*map(external, inputs), *inner))
+    before_steps = (outside[tensor] for tensor in full)
+    return replace(loop, body=changed), (*before_steps, *operands[count:])
+
+
+def _invariant(loop: Loop, constants: bool) -> list[Operation]:
+    """The operations that see what all steps see, and whose results stay inside."""
+    same, moved = {*loop.full}, list[Operation]()
+    for op in loop.body.operations:
+        is_source = op.name == "constant" and not constants
+        is_same = op.name != "external" and same.issuperset(op.inputs)
+        is_inside = set(op.outputs).isdisjoint(loop.body.outputs)
+        if is_same and is_inside and not is_source:
+            same.update(op.outputs)
+            moved.append(op)
+    return moved
+
+
+def is_short(operation: Operation) -> bool:
+    """Whether an operation is a loop whose steps may be put one after the other."""
+    return is_loop(operation) and not may_exceed(steps_of(operation), LONGEST)
+
+
+def has_open_count(operation: Operation) -> bool:
+    """Whether an operation is a loop whose number of steps has symbols."""
+    return is_loop(operation) and has_symbols(steps_of(operation))
+
+
+def unrolled(emit: Emitter, operation: Operation) -> Sequence[Operand]:
+    """Emits a loop as its steps, one after the other, and returns its results."""
+    loop, count = loop_of(operation), steps_of(operation)
+    whole = operation.inputs[len(loop.full) + loop.states :]
+    full = operation.inputs[: len(loop.full)]
+    states: Sequence[Any] = operation.inputs[len(full) : len(full) + loop.states]
+    body, steps = loop.body, list[Sequence[Any]]()
+    inner = [op for op in body.operations if op.name != "external"]
+    one = body_of(body.inputs, inner, body.outputs, body.names.__getitem__)
+    for step in range(count):
+        parts = []
+        for x, way in zip(whole, loop.scanned, strict=True):
+            at = step if way.direction > 0 else count - 1 - step
+            parts.append(emit("slice", x, axes=[way.axis], begin=[at], end=[at + 1]))
+        results = instantiate(one, emit, [*full, *states, *parts], fill=True)
+        assert results is not None
+        steps.append(results)
+        states = results[: loop.states]
+    gathered = [
+        emit("concat", [s[output] for s in steps][:: way.direction], axis=way.axis)
+        for output, way in loop.collected
+    ]
+    return [*states, *gathered]
+
+
+# ---- Bodies in the place of operations ----
+
+Decompose = Callable[[Emitter, Operation], Sequence[Any]]
+
+
+def inline(
+    graph: Graph,
+    body: Callable[[Operation], Decompose | None],
+    opset: OpSet | None = None,
+    distinct: Set[Tensor] = frozenset(),
+) -> Graph:
+    """The graph with bodies, which `body` gives, in the place of operations."""
+    return put_bodies(graph, [body(op) for op in graph.operations], opset, distinct)
+
+
+def put_bodies(
+    graph: Graph,
+    bodies: Sequence[Decompose | None],
+    opset: OpSet | None = None,
+    distinct: Set[Tensor] = frozenset(),
+) -> Graph:
+    """The graph with the bodies of some operations in their place; the same one, if all
+    operations stay. Its tensors keep their names, and new ones are called after the
+    result that they lead to.
+
+    Args:
+        graph: a flat graph.
+        bodies: for each operation to replace, what emits its body and returns a value for
+            each of its results; None for each operation that stays.
+        opset: the operations that the bodies may hold besides those of the graph; the
+            standard's, if not given.
+        distinct: tensors that no body may share, though it computes the same.
+    """
+    if not any(bodies):
+        return graph
+    declared = (opset or OpSet()).extended(graph.fragments)
+    emitter = Emitter(declared, graph.names, simplify, opaque=distinct)
+    results: dict[Tensor, Tensor] = {}
+    for operation, body in zip(graph.operations, bodies, strict=True):
+        if body is None:
+            is_shared = distinct.isdisjoint(operation.outputs)
+            emitter.append(operation, is_shared=is_shared)
+        else:
+            _put(body, operation, emitter, results)
+    operations = tuple([substitute(op, results) for op in emitter.operations])
+    names = emitter.assigned_names(operations, reserved=graph.tensors)
+    return replace(graph, operations=operations, names=names)
+
+
+def _put(
+    build: Decompose,
+    operation: Operation,
+    emitter: Emitter,
+    results: dict[Tensor, Tensor],
+) -> None:
+    """Emits a body in the place of an operation. `results` gets, for tensors that the body
+    made, the results of the operation in whose places they are.
+    """
+    declared = operation.definition.results
+    subject = emitter.names[operation.outputs[0]]
+    # A single result has the name of the operation's.
+    own = {declared[0].name: subject} if len(declared) == 1 else {}
+    emitter.naming = step_names(f"{subject}_{{}}", own)
+    emitter.origin, emitter.span = operation.origin, operation.span
+    with located(operation.span), number_needed_by(operation):
+        values = build(emitter, operation)
+    for result, value in zip(operation.results, values, strict=True):
+        is_array = isinstance(result, tuple)
+        whole = (result, value) if is_array else ((result,), (value,))
+        for tensor, part in zip(*whole, strict=True):
+            if (shape := shape_of(part)) != tensor.shape:
+                message = (
+                    f"the body of '{operation.name}' gives a tensor of shape {list(shape)}"
+                    f" for '{emitter.names[tensor]}' of shape {list(tensor.shape)}"
+                )
+                raise InvalidGraphError(message, operation.span)
+            is_new = isinstance(part, Tensor) and emitter.is_new(part)
+            if is_new and part not in results:
+                results[part] = tensor
+            elif part is not tensor:
+                emitter.emit_to(tensor, "copy", part)
+    emitter.note_producer(operation)

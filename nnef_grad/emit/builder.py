@@ -24,7 +24,7 @@ from nnef_grad.graph.stops import says_stop
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import check_document
 from nnef_grad.language.labels import label_steps
-from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.registry import OpSet
 
 ShapeOf = Callable[[str, Shape], Shape]
 

@@ -3,21 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Any
+from typing import Any, Union
 
 from nnef_grad.base.errors import InvalidGraphError, suggestion
 from nnef_grad.base.frozen import FrozenDict, OpenDict
 from nnef_grad.base.source import Span
 from nnef_grad.emit.arguments import Call, bind, bind_call, settings_key
-from nnef_grad.emit.firsts import Firsts
-from nnef_grad.emit.shape_inference import ShapeInference
+from nnef_grad.emit.rule_results import ShapeInference
 from nnef_grad.graph.ir import STOP, Operand, Operation, Result, Shape, Tensor, tensors
 from nnef_grad.graph.loops import external
 from nnef_grad.graph.names import assign_names
 from nnef_grad.graph.stops import says_stop, stop_definition
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type
-from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.registry import OpSet
 from nnef_grad.ops.traits import UNIQUE
+
+Computed = Union[Call, Operation]
+
+
+# ---- Operations that compute the same ----
+
+
+class Firsts:
+    """Operations, to be found by what they compute. Most begin like none that is looked
+    for, with the same name and first tensor: their keys are never asked for.
+    """
+
+    def __init__(self) -> None:
+        # By their beginnings, those that have no key yet.
+        self._begun: dict[object, list[Operation]] = {}
+        self._by_key: dict[object, Operation] = {}
+
+    def add(self, operation: Operation) -> None:
+        """Adds an operation, which may compute the same as another one."""
+        self._begun.setdefault(_beginning(operation), []).append(operation)
+
+    def find(self, call: Computed, settings: str | None = None) -> Operation | None:
+        """The first operation that computes what a call does, if there is one; `settings`
+        is its `settings_key`, if it is known.
+        """
+        begun = self._begun.get(_beginning(call))
+        if begun is None:
+            return None
+        for operation in begun:
+            self._by_key.setdefault(operation_key(operation), operation)
+        begun.clear()
+        return self._by_key.get(operation_key(call, settings))
+
+    def first(self, operation: Operation) -> Operation:
+        """The first operation that computes the same as one, which is added."""
+        earlier = self.find(operation)
+        if earlier is None:
+            self.add(operation)
+        return earlier or operation
+
+
+def operation_key(call: Computed, settings: str | None = None) -> tuple[object, ...]:
+    """Equal for what computes the same; `settings` is its `settings_key`, if known."""
+    operands = [o if type(o) is Tensor else _identity(o) for o in call.operands]
+    settings = settings_key(call) if settings is None else settings
+    return call.definition.name, call.dtype, settings, *operands
+
+
+def _beginning(call: Computed) -> object:
+    name, operands = call.definition.name, call.operands
+    first = operands[0] if operands else None
+    return (name, first) if type(first) is Tensor else name
+
+
+def _identity(operand: Operand) -> object:
+    """A tensor; for a literal, what is equal for the same one alone."""
+    if isinstance(operand, tuple):
+        return tuple(map(_identity, operand))
+    return operand if isinstance(operand, Tensor) else (type(operand), repr(operand))
+
+
+# ---- The emitter ----
 
 Simplifier = Callable[["Emitter", Call], "Operand | None"]
 # How many rewrites may be tried within each other: one that passes an operation on to what

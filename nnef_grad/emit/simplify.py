@@ -26,9 +26,9 @@ from nnef_grad.graph.ir import (
 from nnef_grad.graph.names import substitute
 from nnef_grad.graph.passes import count_uses, prune, without_needless
 from nnef_grad.language.library import standard
-from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.elementwise import broadcast, fits_into
 from nnef_grad.ops.parts import inside, slice_positions
+from nnef_grad.ops.shape import Positions
 from nnef_grad.ops.traits import RESHAPING
 
 

@@ -21,7 +21,7 @@ from nnef_grad.interpreter.execution import Operations, step
 from nnef_grad.interpreter.feeds import Feeds, collect_feeds
 from nnef_grad.interpreter.held import can_move, hold
 from nnef_grad.interpreter.random_values import Values, between, normal, random_values
-from nnef_grad.ops.liveness import last_uses
+from nnef_grad.ops.costs import last_uses
 
 # The rounding error of an evaluation, in units of the last place.
 ROUNDINGS = 64

@@ -9,7 +9,12 @@ from typing import Any
 
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operation, Shape, Tensor
-from nnef_grad.ops.registry import ShapeError, check_results, require, shape
+from nnef_grad.ops.registry import (
+    ShapeError,
+    check_results,
+    require,
+    shape,
+)
 from nnef_grad.ops.traits import BROADCASTING, UNARY
 
 

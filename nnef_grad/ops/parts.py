@@ -14,9 +14,14 @@ from functools import partial
 
 from nnef_grad.graph.extents import at_least, may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor
-from nnef_grad.ops.axes import Positions, check_axes, check_length
 from nnef_grad.ops.registry import Emit, require, shape, vjp
-from nnef_grad.ops.shape import reshaped, with_extent
+from nnef_grad.ops.shape import (
+    Positions,
+    check_axes,
+    check_length,
+    reshaped,
+    with_extent,
+)
 from nnef_grad.ops.windows import BORDERS, Padding, check_choice, check_reach
 
 # A begin and an end along an axis.

@@ -13,7 +13,7 @@ from typing import Any
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import Emit, require, shape, vjp
-from nnef_grad.ops.tensors import line
+from nnef_grad.ops.shape import line
 from nnef_grad.ops.traits import POOLING
 from nnef_grad.ops.windows import (
     BORDERS,

@@ -20,7 +20,8 @@ the settings that the rule does not cover.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple, Protocol, TypeVar, Union
@@ -28,6 +29,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar, Union
 from nnef_grad.base.errors import Remedy
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.language.library import Library, extended, standard
+from nnef_grad.language.syntax import Fragment
 
 Shapes = Union[Shape, "list[Shape]"]
 ShapeFunction = Callable[..., Shapes]
@@ -137,3 +140,18 @@ def _enter(
         assert name not in table, f"{name} is entered twice"
         table[name] = entry(function)
     return function
+
+
+@dataclass(frozen=True)
+class OpSet:
+    """The operations that are known by name, and what computes the shapes of their
+    results: those of the standard, unless others are given. An operation of the user's
+    that has no shape function can be declared, and cannot be emitted.
+    """
+
+    declarations: Library = field(default_factory=standard)
+    shapes: Mapping[str, ShapeFunction] = field(default_factory=lambda: SHAPES)
+
+    def extended(self, declarations: Iterable[Fragment]) -> OpSet:
+        """These operations and further ones, which go first."""
+        return OpSet(extended(declarations, self.declarations), self.shapes)

@@ -18,8 +18,8 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from nnef_grad.graph.ir import Operation, Shape
-from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.registry import require
+from nnef_grad.ops.shape import Positions
 
 Padding = tuple[tuple[int, int], ...]
 

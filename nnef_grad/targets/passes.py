@@ -7,10 +7,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import replace
 
-from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.firsts import Firsts
-from nnef_grad.emit.inline import Decompose, put_bodies
-from nnef_grad.emit.loops import emit_loop, hoisted, is_short, unrolled
+from nnef_grad.emit.bodies import (
+    Decompose,
+    emit_loop,
+    hoisted,
+    is_short,
+    put_bodies,
+    unrolled,
+)
+from nnef_grad.emit.emitter import Emitter, Firsts
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import LOOP, Graph, Operand, Operation, Tensor, tensors
 from nnef_grad.graph.loops import loop_of

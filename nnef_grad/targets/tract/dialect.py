@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 
+from nnef_grad.emit.bodies import Decompose, put_bodies
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate_body
-from nnef_grad.emit.inline import Decompose, put_bodies
 from nnef_grad.graph.ir import Graph, Operation, Result, Tensor
 from nnef_grad.graph.loops import is_loop, loops_in, with_bodies
 from nnef_grad.graph.names import NameSupply, with_names
