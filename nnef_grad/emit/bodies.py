@@ -45,19 +45,13 @@ MARK = "/"
 
 
 class Inner(NamedTuple):
-    """An operation of a body.
-
-    Attributes:
-        operation: the operation.
-        settings: its `settings_key`.
-        shapes: for each result its shape, or a tuple of shapes.
-        words: for each result the name of a value inside the body, and words for a step
-            on the way to the value.
-    """
+    """An operation of a body, with its `settings_key`."""
 
     operation: Operation
     settings: str
+    # For each result its shape, or a tuple of shapes.
     shapes: tuple[Any, ...]
+    # For each result the name of a value inside the body, and words for a step to it.
     words: list[tuple[str, str]]
 
 
@@ -100,16 +94,9 @@ def instantiate(
     fill: bool = False,
 ) -> tuple[Any, ...] | None:
     """Emits a body for some inputs, and returns its results; None where one is simplified
-    to a number, and is not filled, or where a name is too long: it would be another one,
-    had the operations been emitted for these inputs first.
-
-    Args:
-        body: the body.
-        emit: emits the operations.
-        inputs: what stands in the places of the inputs of the body.
-        naming: turns the name of a value inside the body into a hint, instead of `emit`.
-        caller: the place of what the body is emitted for.
-        fill: whether a result that is simplified to a number becomes a constant.
+    to a number, unless it is to become a constant by `fill`, or where a name is too long: it
+    would be another one, had the operations been emitted for these inputs first. `naming`
+    turns names inside the body into hints; `caller` is the place of what it is emitted for.
     """
     naming = naming or emit.naming
     values: dict[Tensor, Any] = dict(zip(body.inputs, inputs, strict=True))
@@ -148,9 +135,7 @@ def instantiate(
 def _hints(
     words: list[tuple[str, str]], naming: Callable[[str], str]
 ) -> tuple[str, ...] | None:
-    """The hints for results. The words of a step on the way to a value are added while the
-    name is short; None, if one is too long with them.
-    """
+    """The hints for results, with the words of steps; None, if one is too long with them."""
     hints = []
     for word, suffix in words:
         name = naming(word)
@@ -177,9 +162,8 @@ def emit_loop(
     hints: tuple[str, ...] = (),
     span: Span | None = None,
 ) -> tuple[Tensor, ...]:
-    """Emits a loop and returns its results: the last value of each state, then what is
-    collected. What is the same at each step is computed before it. The operands are a
-    tensor for each input of its body: a whole one where it scans.
+    """Emits a loop on a tensor for each input of its body, a whole one where it scans, and
+    returns its results. What is the same at each step is computed before it.
     """
     loop, operands = hoisted(emit, loop, operands)
     call = Call(declaration(loop), tuple(operands), {"loop": loop}, None)
@@ -272,39 +256,24 @@ def inline(
     opset: OpSet | None = None,
     distinct: Set[Tensor] = frozenset(),
 ) -> Graph:
-    """The graph with bodies, which `body` gives, in the place of operations."""
-    return put_bodies(graph, [body(op) for op in graph.operations], opset, distinct)
-
-
-def put_bodies(
-    graph: Graph,
-    bodies: Sequence[Decompose | None],
-    opset: OpSet | None = None,
-    distinct: Set[Tensor] = frozenset(),
-) -> Graph:
-    """The graph with the bodies of some operations in their place; the same one, if all
-    operations stay. Its tensors keep their names, and new ones are called after the
-    result that they lead to.
-
-    Args:
-        graph: a flat graph.
-        bodies: for each operation to replace, what emits its body and returns a value for
-            each of its results; None for each operation that stays.
-        opset: the operations that the bodies may hold besides those of the graph; the
-            standard's, if not given.
-        distinct: tensors that no body may share, though it computes the same.
+    """The graph with bodies in the place of operations, by what `body` returns for one: it
+    emits the body, and returns a value for each result; None, where the operation stays.
+    Tensors keep their names, and new ones are called after the result that they lead to.
+    Bodies may hold operations of the opset, the standard's if not given, and share no
+    `distinct` tensors, though they compute the same.
     """
+    bodies = [body(op) for op in graph.operations]
     if not any(bodies):
         return graph
     declared = (opset or OpSet()).extended(graph.fragments)
     emitter = Emitter(declared, graph.names, simplify, opaque=distinct)
     results: dict[Tensor, Tensor] = {}
-    for operation, body in zip(graph.operations, bodies, strict=True):
-        if body is None:
+    for operation, build in zip(graph.operations, bodies, strict=True):
+        if build is None:
             is_shared = distinct.isdisjoint(operation.outputs)
             emitter.append(operation, is_shared=is_shared)
         else:
-            _put(body, operation, emitter, results)
+            _put(build, operation, emitter, results)
     operations = tuple([substitute(op, results) for op in emitter.operations])
     names = emitter.assigned_names(operations, reserved=graph.tensors)
     return replace(graph, operations=operations, names=names)
@@ -316,9 +285,7 @@ def _put(
     emitter: Emitter,
     results: dict[Tensor, Tensor],
 ) -> None:
-    """Emits a body in the place of an operation. `results` gets, for tensors that the body
-    made, the results of the operation in whose places they are.
-    """
+    """Emits a body in the place of an operation, and pairs what it made with the results."""
     declared = operation.definition.results
     subject = emitter.names[operation.outputs[0]]
     # A single result has the name of the operation's.

@@ -38,15 +38,10 @@ def build_graph(
     lenient: bool = False,
 ) -> Graph:
     """The flat graph of a document, with the shape of every tensor. An error reports all
-    problems that do not follow from others.
-
-    Args:
-        document: what was parsed.
-        opset: the operations that the document may use without declaring them, and the
-            shape functions of those that it declares; the standard's, if not given.
-        shapes: gives the shape of an external from its name and its declared shape.
-        compounds: the standard operations whose bodies are put in their place.
-        lenient: whether known mistakes of exporters are repaired, with warnings.
+    problems that do not follow from others. The opset has the operations that need no
+    declaration, and the shape functions of those that are declared; `shapes` gives the shape
+    of an external from its name and its declared shape. The `compounds` are replaced by
+    their bodies, and known mistakes of exporters are repaired if it is lenient.
     """
     opset = opset or OpSet()
     warnings: list[Problem] = []

@@ -25,11 +25,11 @@ Computed = Union[Call, Operation]
 
 
 class Firsts:
-    """Operations, to be found by what they compute. Most begin like none that is looked
-    for, with the same name and first tensor: their keys are never asked for.
-    """
+    """Operations, to be found by what they compute."""
 
     def __init__(self) -> None:
+        # Most begin like none that is looked for, with the same name and first tensor:
+        # their keys are never asked for.
         # By their beginnings, those that have no key yet.
         self._begun: dict[object, list[Operation]] = {}
         self._by_key: dict[object, Operation] = {}
@@ -39,9 +39,7 @@ class Firsts:
         self._begun.setdefault(_beginning(operation), []).append(operation)
 
     def find(self, call: Computed, settings: str | None = None) -> Operation | None:
-        """The first operation that computes what a call does, if there is one; `settings`
-        is its `settings_key`, if it is known.
-        """
+        """The first operation that computes what a call does, if there is one."""
         begun = self._begun.get(_beginning(call))
         if begun is None:
             return None
@@ -89,9 +87,7 @@ LITERAL = "a literal"
 
 
 class Tracker:
-    """Observes the operations that are emitted, and may replace their operands. The
-    emitter keeps the producer of each tensor in it.
-    """
+    """Observes operations and may replace their operands; it has each tensor's producer."""
 
     def __init__(self) -> None:
         self.producers: dict[Tensor, Operation] = {}
@@ -110,24 +106,8 @@ class Tracker:
 
 
 class Emitter:
-    """A growing list of operations.
-
-    A new tensor has a hint, what it should be called; `assign_names` gives it a name when
-    it is known which operations stay.
-
-    Attributes:
-        opset: the operations that can be emitted.
-        operations: those emitted so far.
-        names: what tensors are called: those of the graphs that operations were taken
-            from, and new ones that must have their names.
-        hints: for each other tensor, what it should be called.
-        origin: the forward operation that the next operations are the derivative of.
-        span: the place in the source of the next operations that are emitted by a call.
-        naming: turns the name of a value inside a rule or fragment into a hint.
-        simplified: for each tensor that was found in place of the result of an
-            operation, that operation.
-        opaque: tensors whose producers no rewrite may look at: what is emitted depends on
-            the tensor itself, as somebody differentiates with respect to it.
+    """A growing list of operations. A new tensor has a hint, what it should be called;
+    `assign_names` gives it a name when it is known which operations stay.
     """
 
     def __init__(
@@ -140,12 +120,18 @@ class Emitter:
     ) -> None:
         self.opset = opset
         self.operations: list[Operation] = []
+        # What tensors are called, or, if new ones need not have their names, should be.
         self.names: OpenDict[Tensor, str] = OpenDict(names or {})
         self.hints: dict[Tensor, str] = {}
+        # Tensors whose producers no rewrite may look at: what is emitted depends on the
+        # tensor itself, as somebody differentiates with respect to it.
         self.opaque = opaque
+        # What the next operations are the derivative of, and their place in the source.
         self.origin: Operation | None = None
         self.span: Span | None = None
+        # Turns the name of a value inside a rule or fragment into a hint.
         self.naming: Callable[[str], str] = str
+        # The operations in the places of whose results other tensors were found.
         self.simplified: dict[Tensor, Call] = {}
         self._simplify = simplify
         self._depth = 0
@@ -193,16 +179,9 @@ class Emitter:
         shapes: Sequence[Any] | None = None,
     ) -> tuple[Operand, ...]:
         """Emits an operation and returns its results, or the operand that equals the
-        result of an operation that is simplified away.
-
-        Args:
-            call: the operation, with a value for each parameter.
-            hints: for each result the name that it should get.
-            names: for each result the name that it has, if the names are final; a tuple
-                of names for an array of tensors.
-            span: the place in the source.
-            settings: the `settings_key` of the operation, if it is known.
-            shapes: the shape of each result, or a tuple of shapes, if they are known.
+        result of one that is simplified away. For each result there is a hint, or a final
+        name, or a tuple of them; `settings` is the `settings_key`, and `shapes` are those of
+        the results, if they are known.
         """
         name = call.definition.name
         operands = self._tracker.prepare(self, name, call.operands)
@@ -368,9 +347,7 @@ class Emitter:
     def assigned_names(
         self, operations: Iterable[Operation], reserved: Iterable[str]
     ) -> FrozenDict[Tensor, str]:
-        """The names of all tensors, now that it is known which operations stay, and that
-        nothing is emitted any more; see `assign_names`.
-        """
+        """The names of all tensors, when nothing is emitted any more; see `assign_names`."""
         self._firsts = Firsts()
         assign_names(operations, self.names, self.hints, reserved)
         return self.names.frozen()

@@ -132,9 +132,7 @@ def _expanded(emit: Emitter, name: str, axis: _Axis, **values: Any) -> Sequence[
 
 
 def _items(emit: Emitter, op: Operation) -> tuple[Tensor, Shape]:
-    """The feature maps in which the regions lie, with the elements of [N, C, E...]; or
-    the only one that there is. And that shape.
-    """
+    """The feature maps of the regions, or the only one; and their shape [N, C, E...]."""
     maps, rois, batch_index = op.inputs
     is_one, shape = maps.shape[0] == 1, (rois.shape[0], *maps.shape[1:])
     items = maps if is_one else emit("gather", maps, batch_index, hint="items")

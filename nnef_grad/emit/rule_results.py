@@ -38,9 +38,7 @@ class ShapeInference:
         self._inferred = _standard if opset.shapes is SHAPES else Memo(_MOST)
 
     def infer(self, call: Call, settings: str, span: Span | None) -> tuple[Any, ...]:
-        """The shape of each result of an operation; a tuple of shapes for a result that
-        is an array of tensors. `settings` is the `settings_key` of the operation.
-        """
+        """The shape of each result of an operation, a tuple of shapes for an array."""
         operands = tuple(map(_shapes, call.operands))
         if call.definition.name in UNIQUE:
             # Each variable has a label of its own.
@@ -151,9 +149,7 @@ def not_as_wanted(what: str, wanted: str, names: Sequence[str]) -> MisfitError:
 def check_gradients(
     operation: Operation, returned: Any, is_known: Callable[[Tensor], bool]
 ) -> list[tuple[Tensor, Tensor | float]]:
-    """The tensors among the operands of an operation, in arrays too, for which a rule
-    returns a gradient, with the gradient: a known tensor or a number.
-    """
+    """The tensors among the operands, in arrays too, with the gradients that they get."""
     names = [p.name for p in operation.definition.operands]
     try:
         if not isinstance(returned, (list, tuple)):

@@ -84,10 +84,9 @@ def restore(graph: Graph, simplified: Mapping[Tensor, Call]) -> Graph:
 def without_detours(
     graph: Graph, kept: Set[Tensor] = frozenset(), joins: bool = False
 ) -> Graph:
-    """The graph with tensors in the places of what several transpositions, or several
-    changes of shape, make the same of them again: in a document of a dialect, filters go
-    such a way. The kept tensors stay, as what makes them does; `joins` says whether there
-    is one operation in the place of two in a row that lead elsewhere.
+    """The graph without transpositions, or changes of shape, that lead back to a tensor: in
+    a document of a dialect, filters go such a way. The kept tensors stay; `joins` says
+    whether there is one operation in place of two in a row that lead elsewhere.
     """
     stays = kept | {*graph.outputs}
     fixed = stays | {*graph.inputs, *graph.variables}
@@ -334,9 +333,8 @@ def _factor_last(
     linear: Callable[[Operand], Tensor],
     is_factor: Callable[[Shape], bool],
 ) -> Any:
-    """A linear operation on what a factor is applied to, then the factor, whose shape says
-    that it is one. Factors further away stay: each of a chain of products would pull out
-    all those before it.
+    """A linear operation on what a factor is applied to, then the factor. Those further
+    away stay: each of a chain of products would pull out all those before it.
     """
     product = emit.made_by(x, *FACTORS)
     if product is None:

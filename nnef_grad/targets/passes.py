@@ -11,8 +11,8 @@ from nnef_grad.emit.bodies import (
     Decompose,
     emit_loop,
     hoisted,
+    inline,
     is_short,
-    put_bodies,
     unrolled,
 )
 from nnef_grad.emit.emitter import Emitter, Firsts
@@ -137,8 +137,7 @@ def loop_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
 def put_steps(graph: Graph) -> Graph:
     """The graph with steps in place of loops, inside of others too, if short."""
     while any(map(is_short, graph.operations)):
-        forms = [loop_lowered if is_short(op) else None for op in graph.operations]
-        graph = put_bodies(graph, forms)
+        graph = inline(graph, lambda op: loop_lowered if is_short(op) else None)
     return graph
 
 
