@@ -91,14 +91,10 @@ def _adjustment(
 
 
 class _GraphBody:
-    """The statements of the graph, whose tensors keep their names.
-
-    A statement that fails leaves its names without a value, and statements that read them
-    are skipped: one run finds all problems that do not follow from others.
-
-    Most statements of a large graph are like an earlier one: they invoke the same operation
-    with nothing but tensors, of the same data types and shapes. What is bound and inferred
-    for the first of them is so for all.
+    """The statements of the graph, whose tensors keep their names. Those that read the names
+    of one that fails are skipped: a run finds all problems that do not follow from others.
+    Most invoke an operation like an earlier one, with nothing but tensors of the same data
+    types and shapes: what is bound and inferred for the first of them is so for all.
     """
 
     def __init__(self, graph: syntax.GraphDefinition, evaluator: Evaluator) -> None:

@@ -320,9 +320,7 @@ def reduce_first(emit: Emitter, x: Operand, *, axes: Shape, normalize: bool) -> 
 
 @wants(*FACTORS)
 def squeeze_first(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
-    """A factor without the axes that are removed is applied when they are gone: what it
-    is applied to may be wanted without them elsewhere, too.
-    """
+    """A factor without the axes that are removed is applied when they are gone."""
     squeezed = partial(emit, "squeeze", hint="sum", axes=axes)
     return _factor_last(emit, x, squeezed, lambda s: all(a >= len(s) for a in axes))
 

@@ -40,9 +40,8 @@ def multiply_adds(operation: Operation) -> int:
 
 
 def bytes_moved(operation: Operation) -> int:
-    """How many bytes an operation reads and writes. What the graph is fed with and
-    constants are there already, and a tensor in another shape is the same memory.
-    """
+    """How many bytes an operation reads and writes."""
+    # What comes from outside is there, and a tensor in another shape is the same memory.
     if operation.name in SOURCES or operation.name in RESHAPING:
         return 0
     written = sum(map(byte_size, operation.outputs))
@@ -70,9 +69,7 @@ def _elements(op: Operation) -> int:
 
 
 def _filtered(op: Operation) -> int:
-    """Each window in each item of the batch, times all elements of its filters. The
-    steps of a separable convolution have as many windows.
-    """
+    """Each window in each item of the batch, times all elements of its filters."""
     _, *filters, _ = op.operands
     down = (op.inputs if is_reverse(op) else op.outputs)[0].shape
     return down[0] * prod(down[2:]) * sum(prod(shape_of(f)) for f in filters)
@@ -188,8 +185,7 @@ def memory_alive(
     graph: Graph, size: Callable[[Tensor], int], kept: Collection[Tensor] = ()
 ) -> list[int]:
     """For each operation, the size of the tensors that are alive while it runs, besides
-    the inputs and variables, which are there from outside. The kept ones are alive to the
-    end, whatever reads them.
+    inputs and variables. The kept ones are alive to the end, whatever reads them.
     """
     views = views_of(graph)
     fed = {t for op in graph.operations if op.name in FED for t in op.outputs}
@@ -205,9 +201,7 @@ def memory_alive(
 def memory_held(
     graph: Graph, size: Callable[[Tensor], int], inputs: Collection[Tensor]
 ) -> Iterator[int]:
-    """For each operation, the size of those of some inputs that it or a later one reads:
-    they are dropped after their last use.
-    """
+    """For each operation, the size of those of some inputs that it or a later one reads."""
     uses = last_uses(graph, views_of(graph))
     freed = [sum(size(t) for t in inputs if t in dead) for dead in uses]
     return accumulate(freed[:-1], operator.sub, initial=sum(map(size, inputs)))

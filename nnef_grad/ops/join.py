@@ -162,9 +162,7 @@ def tile_shape(input: Shape, repeats: tuple[int, ...]) -> Shape:
 
 @vjp("tile")
 def tile_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
-    """The sum over the repeats, which first get an axis of their own if more than a
-    single element is repeated.
-    """
+    """The sum over repeats, which get their own axis if several elements are repeated."""
     (x,), repeats = op.inputs, op.attributes["repeats"]
     groups = [
         (count, extent) if count != 1 and extent != 1 else (count * extent,)
@@ -189,9 +187,7 @@ def gather_shape(input: Shape, indices: Shape, axis: int) -> Shape:
 
 @vjp("gather")
 def gather_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
-    """A product with a matrix of zeros and ones, which adds up the gradients of equal
-    indices.
-    """
+    """A product with zeros and ones, which adds up the gradients of equal indices."""
     x, axis = op.inputs[0], op.attributes["axis"]
     extent = x.shape[axis]
     before, after = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
@@ -222,9 +218,8 @@ def one_hot(emit: Emit, indices: Operand, extent: int) -> Tensor:
 
 
 def _positions(emit: Emit, count: int) -> Tensor:
-    """A row of the numbers from 0 on. Many are the sums of where a block of them begins
-    and of the places in a block: the text is short, however many there are. Those of an
-    extent with symbols are counted.
+    """A row of the numbers from 0 on. Many are the sums of where blocks of them begin and of
+    the places in a block: the text is short. Those of an extent with symbols are counted.
     """
     if has_symbols(count):
         ones = emit(

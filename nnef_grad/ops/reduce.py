@@ -54,9 +54,7 @@ def extremum_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
 def moments_vjp(
     emit: Emit, op: Operation, dmean: Tensor | None, dvariance: Tensor | None
 ) -> list[Tensor]:
-    """dmean / n + dvariance * 2 / n * (x - mean); that the variance depends on the mean
-    too adds nothing.
-    """
+    """dmean / n + dvariance * 2 / n * (x - mean)"""
     (x,), (mean, _) = op.inputs, op.outputs
     shares = [] if dmean is None else [_share(emit, op, dmean)]
     if dvariance is None:

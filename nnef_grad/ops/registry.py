@@ -49,16 +49,9 @@ class Emit(Protocol):
         dtype: str | None = None,
         **attributes: Any,
     ) -> Tensor:
-        """Emits an operation with one result and returns the result.
-
-        Args:
-            name: the operation.
-            operands: tensors, literals, or sequences of them, in declared order;
-                trailing defaults may be left out.
-            hint: what the result is called inside the rule; the operation's own name if
-                not given.
-            dtype: the generic data type, where the operands do not tell it.
-            attributes: those that differ from the declared defaults.
+        """Emits an operation with one result and returns the result. Declared defaults may
+        be left out; `dtype` is needed where the operands do not tell it. The hint is what the
+        result is called inside the rule, instead of the operation's name.
         """
 
 
@@ -125,7 +118,6 @@ def decomposition(
     limit: str = "",
 ) -> Callable[[Function], Function]:
     """Enters the decomposition of the named operations; see `Decomposition`."""
-
     entry = partial(Decomposition, applies=when, limit=limit)
     return partial(_enter, DECOMPOSITIONS, names, entry=entry)
 
@@ -144,9 +136,8 @@ def _enter(
 
 @dataclass(frozen=True)
 class OpSet:
-    """The operations that are known by name, and what computes the shapes of their
-    results: those of the standard, unless others are given. An operation of the user's
-    that has no shape function can be declared, and cannot be emitted.
+    """The operations that are known by name, the standard's unless others are given, and
+    their shape functions: one that has none can be declared, and cannot be emitted.
     """
 
     declarations: Library = field(default_factory=standard)

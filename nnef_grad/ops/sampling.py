@@ -85,9 +85,6 @@ def multilinear_upsample_decomposition(emit: Emit, op: Operation) -> list[Tensor
     return [reshaped(emit, spread, y.shape)]
 
 
-# Weights that are the same for all elements: a deconvolution
-
-
 def _deconvolved(emit: Emit, x: Tensor, op: Operation) -> Tensor:
     """Each element is spread: its weights fall to zero at the next element."""
     (batch, channels, *extents), factor = x.shape, op.attributes["factor"]
@@ -115,13 +112,9 @@ def _triangles(emit: Emit, factor: Shape, sizes: Shape) -> Tensor:
     return reduce(partial(emit, "mul", hint="weights"), along)
 
 
-# Weights that depend on the place: products with matrices
-
-
 def _multiplied(emit: Emit, x: Tensor, op: Operation) -> Tensor:
-    """The axes from the last to the first that grows, each with a product that brings
-    it to the front: so the next one is the last. What is before the first that grows
-    ends up after all others, and is brought back.
+    """A product for each axis, from the last to the first that grows, brings it to the
+    front. What is before that one ends up after all others, and is brought back.
     """
     factor = (1, 1, *op.attributes["factor"])
     extents, output = x.shape, op.outputs[0].shape
