@@ -108,10 +108,11 @@ class CommonSubset:
             return True
         if is_loop(operation) and any(map(self.lacks, operations_in(operation))):
             return True
-        with number_needed_by(operation):
-            for where, condition in LACKING.get(operation.name, ()):
-                if not self.names.isdisjoint(where) and condition.holds(operation):
-                    return True
+        if facts := LACKING.get(operation.name):
+            with number_needed_by(operation):
+                for where, condition in facts:
+                    if not self.names.isdisjoint(where) and condition.holds(operation):
+                        return True
         self._had.add(operation)
         return False
 

@@ -52,8 +52,10 @@ def finds_maxima(source: Operation, windows: Windows) -> bool:
 
 def finds_small_maxima(source: Operation, windows: Windows) -> bool:
     """Whether it does, in windows that are small enough to be looked at place by place."""
-    is_small = prod(windows.size) <= MOST_PLACES and len(windows.size) <= MOST_AXES
-    return is_small and finds_maxima(source, windows)
+    # An open extent is compared for what is a maximum alone.
+    if not finds_maxima(source, windows) or len(windows.size) > MOST_AXES:
+        return False
+    return prod(windows.size) <= MOST_PLACES
 
 
 def around_indices(

@@ -183,6 +183,8 @@ def put_found(
 ) -> Graph:
     """The graph with what is found in place of operations, by their names."""
     near = Relations(graph)
+    if not any(op.name in finds for op in graph.operations):
+        return graph
 
     def body(op: Operation) -> Decompose | None:
         return finds[op.name](op, near) if op.name in finds else None

@@ -37,16 +37,17 @@ def with_padding(graph: Graph, rows: Mapping[str, int], opset: OpSet) -> Graph:
         for op in graph.operations
         if op.name == "gather" and op.attributes["axis"] == 0
     }
-    paddings: dict[Any, float] = {}
-    for pattern, row in rows.items():
-        for name in matching(pattern, graph.labels):
-            table, label = graph.tensors[name], graph.labels[name]
-            if table not in lookups.values():
-                raise UsageError(f"'{label}' is not a lookup table")
-            count = table.shape[0]
-            if not -count <= row < count:
-                raise UsageError(f"'{label}' has {count} rows, and no row {row}")
-            paddings[table] = float(row % count)
+    labels, tensors, paddings = graph.labels, graph.tensors, dict[Any, float]()
+    # A later pattern overrides an earlier one.
+    chosen = {n: row for how, row in rows.items() for n in matching(how, labels)}
+    for name, row in chosen.items():
+        table, label = tensors[name], labels[name]
+        if table not in lookups.values():
+            raise UsageError(f"'{label}' is not a lookup table")
+        count = table.shape[0]
+        if not -count <= row < count:
+            raise UsageError(f"'{label}' has {count} rows, and no row {row}")
+        paddings[table] = float(row % count)
 
     def body(operation: Operation) -> Decompose | None:
         row = paddings.get(lookups.get(operation))

@@ -63,8 +63,8 @@ def loop(
     names = emitter.assigned_names(operations, [*emitter.names.values(), *reserved])
     graph = Graph(name, tuple(inputs), outputs, operations, names)
     gathered = tuple(Collected(outputs.index(x), way) for x, way in collected)
-    made = Loop(graph, len(states), tuple(ways), gathered)
-    return emit_loop(outer, made, tensors, hints, view.span)
+    whole = Loop(graph, len(states), tuple(ways), gathered)
+    return emit_loop(outer, whole, tensors, hints, view.span)
 
 
 # ---- Recurrent layers ----

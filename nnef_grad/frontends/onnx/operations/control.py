@@ -238,9 +238,9 @@ def _without_inputs(
     taken, count = {*inputs}, len(results) - len(outward)
 
     def own(x: Tensor) -> Tensor:
-        made: Tensor = node("copy", x, hint="result") if x in taken else x
-        taken.add(made)
-        return made
+        y: Tensor = node("copy", x, hint="result") if x in taken else x
+        taken.add(y)
+        return y
 
     states, rows = [*map(own, results[:count])], []
     for x, (axis, direction) in zip(results[count:], outward, strict=True):
