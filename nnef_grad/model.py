@@ -19,8 +19,8 @@ from nnef_grad.base.errors import (
 from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
 from nnef_grad.base.source import Source, Span
+from nnef_grad.emit.bodies import LONGEST
 from nnef_grad.emit.builder import build_graph
-from nnef_grad.emit.loops import LONGEST
 from nnef_grad.emit.quantization import read_quantization
 from nnef_grad.frontends import TRACT, dialect_of
 from nnef_grad.graph.ir import Graph, Shape

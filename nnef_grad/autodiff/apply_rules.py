@@ -22,8 +22,7 @@ from nnef_grad.emit.rule_results import check_gradients
 from nnef_grad.graph.ir import Operation, Tensor, map_tensors, shape_of
 from nnef_grad.language import syntax
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type, leaves
-from nnef_grad.ops.opset import OpSet
-from nnef_grad.ops.registry import Rule, Shapes
+from nnef_grad.ops.registry import OpSet, Rule, Shapes
 
 Gradients = tuple[tuple[Tensor, Union[Tensor, float]], ...]
 # Emits operations for some tensors, and returns tensors and numbers in nested tuples. It

@@ -39,8 +39,8 @@ from nnef_grad.base.errors import (
 )
 from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
+from nnef_grad.emit.bodies import inline
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.inline import put_bodies
 from nnef_grad.emit.rule_results import is_reducible
 from nnef_grad.emit.simplify import simplify, without_detours
 from nnef_grad.graph.extents import nominal
@@ -222,15 +222,14 @@ class _Sweep:
                 graph, self.wrt, self.outputs, self.rules, self.stopped
             )
             bodies = {
-                operation.outputs: derivation.decompose
+                operation: derivation.decompose
                 for operation, derivation in activity.operations
                 if derivation.decompose is not None
             }
             if not bodies:
                 own = partial(differentiate, rules=self.rules)
                 return linearized(graph, activity, self.rules, own, self.supply)
-            forms = [bodies.get(op.outputs) for op in graph.operations]
-            graph = put_bodies(graph, forms, self.rules.opset, self.named)
+            graph = inline(graph, bodies.get, self.rules.opset, self.named)
             self.supply.taken.update(graph.tensors)
 
     # From the last operation to the first

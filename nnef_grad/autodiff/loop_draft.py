@@ -14,13 +14,13 @@ from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
+from nnef_grad.emit.bodies import emit_loop
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.loops import emit_loop
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.graph.loops import Collected, Loop, Way, external
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.graph.passes import put_inputs_first
-from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.registry import OpSet
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.traits import RESHAPING
 

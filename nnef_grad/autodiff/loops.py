@@ -31,8 +31,8 @@ from nnef_grad.graph.loops import (
     loop_of,
 )
 from nnef_grad.graph.names import NameSupply
-from nnef_grad.ops.loops import loop_shape
-from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.join import loop_shape
+from nnef_grad.ops.registry import OpSet
 
 Differentiate = Callable[..., Backward]
 

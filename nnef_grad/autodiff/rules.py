@@ -17,16 +17,15 @@ from typing import Any
 
 from nnef_grad.autodiff.apply_rules import apply_rule, shapes_by_rule
 from nnef_grad.base.errors import Problem, UsageError, suggestion
+from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.evaluation import instantiate_body
-from nnef_grad.emit.inline import Decompose
 from nnef_grad.graph.ir import Operation
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import check_fragments
 from nnef_grad.language.library import FragmentFile, Library, standard, with_fragments
 from nnef_grad.language.types import GENERIC, TensorType, Type, leaves
 from nnef_grad.ops import DECOMPOSITIONS, RULES, SHAPES
-from nnef_grad.ops.opset import OpSet
-from nnef_grad.ops.registry import Function, Rule, ShapeFunction
+from nnef_grad.ops.registry import Function, OpSet, Rule, ShapeFunction
 from nnef_grad.ops.traits import FLAT
 
 SUFFIX = "_vjp"

@@ -23,8 +23,8 @@ from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
+from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.evaluation import instantiate_body
-from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.graph import loops as graph_loops
 from nnef_grad.graph.ir import Graph, Operation
 from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
@@ -45,7 +45,7 @@ from nnef_grad.interpreter.execution import (
     step,
 )
 from nnef_grad.interpreter.registry import EVALUATIONS
-from nnef_grad.ops.liveness import last_uses
+from nnef_grad.ops.costs import last_uses
 
 __all__ = ["EVALUATIONS", "evaluate", "execute", "results", "step", "with_bodies"]
 

@@ -32,7 +32,7 @@ from nnef_grad.interpreter import results, with_bodies
 from nnef_grad.interpreter.execution import Feeds
 from nnef_grad.interpreter.slopes import Forward, Line, point_of
 from nnef_grad.interpreter.spread import Spread, spread_of
-from nnef_grad.ops.liveness import memory_alive
+from nnef_grad.ops.costs import memory_alive
 
 Verdict = Literal["ok", "zero everywhere here", "too small", "FAILED", "not finite"]
 ZERO: Verdict = "zero everywhere here"

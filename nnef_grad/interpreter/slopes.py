@@ -19,7 +19,7 @@ from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.interpreter.execution import Feeds, Operations, collect_feeds, step
 from nnef_grad.interpreter.held import can_move, hold
 from nnef_grad.interpreter.random_values import Values, between, normal, random_values
-from nnef_grad.ops.liveness import last_uses
+from nnef_grad.ops.costs import last_uses
 
 # The rounding error of an evaluation, in units of the last place.
 ROUNDINGS = 64

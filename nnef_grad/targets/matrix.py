@@ -10,8 +10,8 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
+from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.ops.parts import section

@@ -21,8 +21,7 @@ from typing import NamedTuple
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.language.library import standard
-from nnef_grad.ops.axes import Positions
-from nnef_grad.ops.shape import reshaped, transposed, with_extent
+from nnef_grad.ops.shape import Positions, reshaped, transposed, with_extent
 from nnef_grad.ops.windows import (
     REPEATING,
     AxisWindows,

@@ -20,7 +20,7 @@ from nnef_grad.base.public import public
 from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.stops import without_stops
-from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.registry import OpSet
 from nnef_grad.runtimes import in_single
 from nnef_grad.storage.data import VariableData
 from nnef_grad.training.adapters import Adapters, with_adapters

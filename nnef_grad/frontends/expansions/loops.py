@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from nnef_grad.emit.bodies import LONGEST, emit_loop
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.loops import LONGEST, emit_loop
 from nnef_grad.frontends.expansions.products import linear
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.frontends.view import View

@@ -11,9 +11,9 @@ import numpy as np
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import InvalidGraphError, located, suggestion
 from nnef_grad.base.source import Span
+from nnef_grad.emit.bodies import LONGEST
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import NoValueError, Scope
-from nnef_grad.emit.loops import LONGEST
 from nnef_grad.frontends.reading import Reading
 from nnef_grad.frontends.tract.library import REFUSED, builtin, idiom_of, tract_library
 from nnef_grad.frontends.values import LARGEST, as_array, is_known
