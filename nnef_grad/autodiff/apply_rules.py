@@ -43,7 +43,9 @@ def pull_back(
     tensors = iter(inputs)
     values = operation.operands, operation.results, received
     operands, results, gradients = map_tensors(lambda _: next(tensors), values)
-    alike = operation.rewired(operands, results)
+    # A rule may look for the operation itself.
+    is_itself = (operands, results) == (operation.operands, operation.results)
+    alike = operation if is_itself else operation.rewired(operands, results)
     return tuple(check_gradients(alike, rule(emit, alike, *gradients), emit.knows))
 
 
@@ -145,7 +147,7 @@ def _instantiated(emit: Emitter, result: Any, gradient: Any) -> Any:
 
 
 def shapes_by_rule(
-    rule: syntax.Fragment, opset: OpSet, *operands: Any, **attributes: Any
+    rule: syntax.Fragment, opset: OpSet, /, *operands: Any, **attributes: Any
 ) -> Shapes:
     """The shapes of an operation's results, by a rule that returns tensors of them."""
     emitter = Emitter(opset)

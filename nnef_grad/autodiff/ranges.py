@@ -222,22 +222,32 @@ def _sqr(x: Range) -> Range:
     return Range(size.lower * size.lower, size.upper * size.upper)
 
 
-def _exponential(x: float) -> float:
-    if not -EXPONENT < x < EXPONENT:
-        return 0.0 if x < 0.0 else INF
-    return math.exp(x)
+def _exp(x: Range) -> Range:
+    lower = math.exp(x.lower) if x.lower > -EXPONENT else 0.0
+    return Range(lower, math.exp(x.upper))
 
 
 def _pow(x: Range, y: Range) -> Range:
-    """A power that varies can grow as the exponential function does."""
+    """A fixed power is a product like another; one that varies can grow as the exponential
+    function does. Bounds are those of single precision, not of a rounded logarithm.
+    """
     is_fixed = y.lower == y.upper
     if x.lower > 0.0:
+        if is_fixed:
+            ends = [_power(end, y.lower) for end in (x.lower, x.upper)]
+            return Range(min(ends), max(ends))
         exponent = _mul(y, Range(math.log(x.lower), math.log(x.upper)))
-        is_finite = is_fixed or exponent.upper < EXPONENT
-        return _rising(_exponential)(exponent) if is_finite else UNKNOWN
+        return Range(0.0) if exponent.upper < EXPONENT else UNKNOWN
     if not is_fixed or y.lower < 0.0 or not y.lower.is_integer():
         return UNKNOWN
     return Range(0.0 if y.lower % 2 == 0 else -INF)
+
+
+def _power(x: float, y: float) -> float:
+    try:
+        return float(x**y)
+    except OverflowError:
+        return INF
 
 
 # ---- By operation ----
@@ -297,7 +307,7 @@ _RULES: dict[str, RangeRule] = {
     "rcp": lambda x: _div(_ONE, x),
     "rsqr": lambda x: _div(_ONE, _sqr(x)),
     "rsqrt": lambda x: _div(_ONE, _sqrt(x)),
-    "exp": _within(-INF, EXPONENT, _rising(_exponential)),
+    "exp": _within(-INF, EXPONENT, _exp),
     "log": _within(POSITIVE, INF, _rising(math.log)),
     "log2": _within(POSITIVE, INF, _rising(math.log2)),
     "asin": _within(-BELOW_ONE, BELOW_ONE, _rising(math.asin)),

@@ -128,7 +128,9 @@ class Rules:
         """
         return _enter("evaluation", self.evaluations, name)
 
-    def _shape_by(self, rule: syntax.Fragment, *shapes: Any, **attributes: Any) -> Any:
+    def _shape_by(
+        self, rule: syntax.Fragment, /, *shapes: Any, **attributes: Any
+    ) -> Any:
         """The opset is looked up at each call: shapes may be entered later."""
         return shapes_by_rule(rule, self.opset, *shapes, **attributes)
 

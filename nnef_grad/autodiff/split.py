@@ -325,5 +325,6 @@ def backward_half(graph: Graph, backward: Backward, cut: Cut) -> Graph:
     half = prune(half)
     needed = {tensor for op in half.operations for tensor in op.inputs}
     needed.update(whole.tensors[name] for name in backward.seeds.values())
-    inputs = (t for t in whole.inputs if t in needed - computed)
+    needed -= computed
+    inputs = (t for t in whole.inputs if t in needed)
     return completed(replace(half, inputs=(*saved, *inputs)), half.quantization)

@@ -15,8 +15,11 @@ _IMPORT = re.compile(r"^from (nnef_grad\.\S+) import (\w+) as \2$", re.MULTILINE
 
 
 def names_of_stub(package: str, file: str) -> tuple[list[str], Callable[[str], Any]]:
-    """`__all__` and `__getattr__` of a package, from the `.pyi` beside its `file`."""
-    with open(f"{file}i", encoding="utf-8") as stub:  # noqa: PTH123
+    """`__all__` and `__getattr__` of a package, from the `.pyi` beside its `file`,
+    which may be compiled.
+    """
+    path = f"{file.rpartition('.')[0]}.pyi"
+    with open(path, encoding="utf-8") as stub:  # noqa: PTH123
         origins = {name: module for module, name in _IMPORT.findall(stub.read())}
 
     def get(name: str) -> Any:

@@ -175,7 +175,8 @@ def _check_shapes(
 ) -> None:
     """Tensors among the attributes are broadcast to that of the entry; shapes fit."""
     try:
-        operands = [p.name for p in operation.operands[1:]]
+        parameters = operation.operands[1:]
+        operands = [p.name for p in parameters if isinstance(p.type, TensorType)]
         shapes = {name: _shape_of(name, attributes[name]) for name in operands}
         check_fits(entry.tensor, tensor.shape, shapes)
         if operation.name in OPERATIONS:

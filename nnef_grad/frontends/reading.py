@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -33,7 +33,7 @@ from nnef_grad.frontends.values import (
     shape_of,
     simple,
 )
-from nnef_grad.graph.extents import Extent, has_symbols
+from nnef_grad.graph.extents import Extent, OpenExtentError, has_symbols
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.graph.stops import says_stop, stop_definition
 from nnef_grad.language import syntax
@@ -179,10 +179,12 @@ class Reading(Evaluator):
 
     def converted(self, x: Any, dtype: str, hint: str, span: Span) -> Any:
         """A value as one of a data type; scalars are truncated to integers."""
-        if is_known(x) and is_open(x) and dtype != "integer":
-            return self.materialize(x, dtype, hint, span)
         if is_known(x):
-            return simple(converted(x, dtype))
+            # Whether an open extent is zero may not be known.
+            with suppress(OpenExtentError):
+                if not (is_open(x) and dtype == "scalar"):
+                    return simple(converted(x, dtype))
+            return self.materialize(x, dtype, hint, span)
         if (x.dtype, dtype) == ("scalar", "integer"):
             return self.library("truncate", [x], {}, hint, span)
         return self.cast(x, dtype, hint, span)

@@ -271,6 +271,8 @@ def _is_less(one: Any, other: Any, words: str) -> bool:
 
 def _bounds(extent: Dimension) -> tuple[float, float]:
     """The least and the greatest number that an extent can be, as far as is found."""
+    if not isinstance(extent, Extent):
+        return extent, extent
     # Of a polynomial of what symbols are above 1, each of which may be zero.
     above = _terms(
         sum(f * prod(symbol(n) + 1 for n in s) for s, f in _terms(extent).items())

@@ -31,7 +31,7 @@ Shape = tuple[int, ...]
 # The operations that graphs have and NNEF has not: one that passes its operand on, and no
 # gradient back (stops.py), and a loop (loops.py).
 STOP = "stop_gradient"
-LOOP = "loop"
+LOOP = "<loop>"
 
 
 @frozen(eq=False)

@@ -126,7 +126,7 @@ def _content(body: Graph) -> object:
 
 def is_loop(operation: Operation) -> bool:
     """Whether an operation is a loop, whatever it is called."""
-    return "loop" in operation.attributes
+    return isinstance(operation.attributes.get("loop"), Loop)
 
 
 def loop_of(operation: Operation) -> Loop:

@@ -51,7 +51,9 @@ def spread_of(array: npt.ArrayLike) -> Spread:
     for part in _parts(values):
         zeros += int(np.count_nonzero(part == 0.0))
         finite = part[np.isfinite(part) & (part > 0.0)]
-        magnitudes.update(np.floor(np.log10(finite) * PER_DECADE).astype(int).tolist())
+        places = np.floor(np.log10(finite) * PER_DECADE).astype(int)
+        steps, counts = np.unique(places, return_counts=True)
+        magnitudes.update(dict(zip(steps.tolist(), counts.tolist(), strict=True)))
         # Scaled, as squares may be too small or too large for a float.
         squares += float(np.sum((part / largest) ** 2)) if is_scaled else 0.0
     norm = squares**0.5 * largest if is_scaled else largest

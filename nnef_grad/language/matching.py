@@ -11,11 +11,7 @@ from nnef_grad.language.syntax import Expression, Fragment, Invocation, Keyword
 
 def match(fragment: Fragment, invocation: Invocation) -> tuple[str, ...]:
     """The parameter that each argument is for; `InvalidGraphError` if one has none."""
-    keywords = invocation.keywords
-    names = fragment.matched.get(keywords)
-    if names is None:
-        names = fragment.matched[keywords] = _names(fragment, invocation)
-    return names
+    return fragment.matched(invocation, _names)
 
 
 def _names(fragment: Fragment, invocation: Invocation) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ No name is looked up and no type is checked here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Union
@@ -258,9 +258,20 @@ class Fragment(Named):
         return FrozenDict({n: literal_value(d) for n, d in pairs if d is not None})
 
     @cached_property
-    def matched(self) -> dict[tuple[str | None, ...], tuple[str, ...]]:
-        """The parameters that arguments are for, by their keywords: see matching.py."""
+    def _matched(self) -> dict[tuple[str | None, ...], tuple[str, ...]]:
         return {}
+
+    def matched(
+        self, invocation: Invocation, match: Callable[..., tuple[str, ...]]
+    ) -> tuple[str, ...]:
+        """The parameters that arguments are for: each form of an invocation is matched
+        once.
+        """
+        keywords = invocation.keywords
+        names = self._matched.get(keywords)
+        if names is None:
+            names = self._matched[keywords] = match(self, invocation)
+        return names
 
     @cached_property
     def needed(self) -> tuple[frozenset[str], ...]:

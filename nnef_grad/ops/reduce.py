@@ -4,12 +4,13 @@ is reduced: the result has the shape of the first operand.
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 from typing import Any
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.elementwise import check_fits
-from nnef_grad.ops.registry import Emit, ShapeFunction, require, shape, vjp
+from nnef_grad.ops.registry import Emit, require, shape, vjp
 from nnef_grad.ops.shape import check_axes, check_length, number
 from nnef_grad.ops.traits import LOCAL_NORMALIZATION, REDUCTIONS
 
@@ -103,16 +104,14 @@ def local_shape(input: Shape, size: tuple[int, ...], **attributes: Any) -> Shape
     return input
 
 
-def _fitted(*names: str) -> ShapeFunction:
+def _fitted_shape(
+    names: tuple[str, ...], /, *operands: Shape, bits: int = 1, **attributes: Any
+) -> Shape:
     """The shape of the first operand, to which the others of these are broadcast."""
-
-    def fitted_shape(*operands: Shape, bits: int = 1, **attributes: Any) -> Shape:
-        first, *others = zip(names, operands, strict=True)
-        check_fits(*first, dict(others))
-        require(bits > 0, f"'bits' must be positive, but is {bits}")
-        return operands[0]
-
-    return fitted_shape
+    first, *others = zip(names, operands, strict=True)
+    check_fits(*first, dict(others))
+    require(bits > 0, f"'bits' must be positive, but is {bits}")
+    return operands[0]
 
 
 for _operation, *_operands in (
@@ -122,4 +121,6 @@ for _operation, *_operands in (
     ("zero_point_linear_quantize", "x", "zero_point", "scale"),
     ("logarithmic_quantize", "x", "max"),
 ):
-    shape(_operation)(_fitted(*_operands))
+    _fitted = partial(_fitted_shape, tuple(_operands))
+    _fitted.__module__ = __name__
+    shape(_operation)(_fitted)

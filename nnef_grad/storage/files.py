@@ -140,10 +140,14 @@ class StoredPart(Part):
     def write(self, target: BinaryIO) -> None:
         for start in range(0, self.size, PIECE):
             size = min(PIECE, self.size - start)
-            piece = self.read(start, size)
-            if len(piece) < size:
-                raise UsageError("a file was truncated while it was being read")
-            target.write(piece)
+            target.write(whole(self.read(start, size), size))
+
+
+def whole(piece: bytes | bytearray, size: int) -> bytes | bytearray:
+    """A piece of a file, or `UsageError` where it is shorter than the file was to be."""
+    if len(piece) < size:
+        raise UsageError("a file was truncated while it was being read")
+    return piece
 
 
 # ---- Writing ----

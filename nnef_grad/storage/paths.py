@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from nnef_grad.base.errors import UsageError, brief
 from nnef_grad.language.labels import label_steps
-from nnef_grad.storage.files import StoredPart, reading
+from nnef_grad.storage.files import PIECE, StoredPart, reading, whole
 
 # The folders on the way, and the file: the parts of a path below the model's folder.
 Steps = tuple[str, ...]
@@ -111,6 +111,15 @@ class FileInFolder(StoredPart):
         with reading(self._place), self._open() as file:
             file.seek(start)
             return file.read(size)
+
+    def write(self, target: BinaryIO) -> None:
+        # Another file may take its place meanwhile: one is open all the time.
+        with self._open() as file:
+            for start in range(0, self.size, PIECE):
+                size = min(PIECE, self.size - start)
+                with reading(self._place):
+                    piece = whole(file.read(size), size)
+                target.write(piece)
 
     def _open(self) -> BinaryIO:
         with reading(self._place), _open_folder(*self._inside) as parent:

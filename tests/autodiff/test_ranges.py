@@ -121,3 +121,36 @@ def test_what_single_precision_rounds_to_zero_may_be_zero(expression: str) -> No
     known = found(graph)[graph.outputs[0]]
     assert known.lower == 0.0
     assert not known.has_finite_reciprocal
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "p = pow(m, 2.0); q = sub(p, 9.0);",
+        "p = pow(m, 1.0); q = sub(p, 3.0);",
+        "u = clamp(x, 1.0, 2.0); p = pow(m, u); q = sub(p, 3.0);",
+        "e = exp(neg(add(v, 86.0))); q = sub(4.4737793061811207e-38, e);",
+    ],
+)
+def test_bounds_are_not_rounded_inwards(statements: str) -> None:
+    """A power that may be its least number less that number may be zero: the slope of its
+    root is infinite there, and a branch that is not taken has no gradient.
+    """
+    text = f"""version 1.0;
+graph net( x, w ) -> ( y )
+{{
+    x = external(shape = [2]);
+    w = external(shape = [2]);
+    c = gt(x, 0.0);
+    v = sqr(w);
+    m = min(add(v, 3.0), 5.0);
+    {statements}
+    s = sqrt(q);
+    y = select(c, s, 0.0);
+}}
+"""
+    backward = nnef_grad.differentiate(nnef_grad.loads(text), wrt="w", seed="ones")
+    values = {"x": np.array([-1.0, 1.0]), "w": np.array([0.0, 1.0])}
+    with np.errstate(all="ignore"):
+        gradient = nnef_grad.evaluate(backward, values)["grad_w"]
+    assert gradient[0] == 0.0

@@ -146,7 +146,7 @@ def test_gradients_in_onnx_runtime(model: Model, tmp_path: Path) -> None:
     data = stored_values(loop, tmp_path / "model")
     first = nnef_grad.differentiate(loop).graph
     for graph in (first, nnef_grad.differentiate(first).graph):
-        assert any(op.name == "loop" for op in graph.operations)
+        assert any(op.name == "<loop>" for op in graph.operations)
         fed = feeds(graph, model)
         arrays = [
             np.asarray(fed[name], DTYPES[tensor.dtype])
@@ -267,7 +267,7 @@ def test_the_target_that_has_loops_keeps_them(tmp_path: Path) -> None:
     for target in ("nnef", "portable"):
         result = run_cli([*words, "--force", "--target", target])
         assert result.exit_code == 2
-        assert "'loop' of more than 1,000 steps" in result.stderr
+        assert "'<loop>' of more than 1,000 steps" in result.stderr
         assert "read it with --unroll N" in result.stderr
 
 
@@ -378,7 +378,7 @@ def test_a_recurrent_network(kind: str, layers: int, ways: int, tmp_path: Path) 
     assert_alike(nnef_grad.evaluate(backward, fed, data), wanted)
     needs("tract")
     lowered = nnef_grad.lower(backward, "tract")
-    scans = [op for op in lowered.graph.operations if op.name == "loop"]
+    scans = [op for op in lowered.graph.operations if op.name == "<loop>"]
     assert len(scans) == 2 * layers * ways
     stored = {**data, **lowered.data}
     stored = {label: np.asarray(a, np.float32) for label, a in stored.items()}

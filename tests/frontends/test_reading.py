@@ -267,13 +267,13 @@ def test_a_long_loop_stays_one() -> None:
     statement = "y = tract_core_scan(body = 'b', scan = [('a', x, 0, 1)], full = [], state = [], output = [('c', 'full', 0, 1)]);"
     text = document(statement, more=more).replace("[2, 3]", "[1001, 3]")
     graph = nnef_grad.loads(text)
-    assert graph.operations[-1].name == "loop"
+    assert graph.operations[-1].name == "<loop>"
     unrolled = nnef_grad.loads(text, unroll=1001)
     assert "tract_core_scan" not in nnef_grad.dumps(unrolled)
     for target, name in (("nnef", "the standard"), ("khronos", "the Khronos runtimes")):
         with pytest.raises(nnef_grad.UnsupportedError) as caught:
             nnef_grad.lower(graph, target)
-        what = "cannot run 'loop' of more than 1,000 steps"
+        what = "cannot run '<loop>' of more than 1,000 steps"
         assert f"{name} {what}" in str(caught.value)
 
 

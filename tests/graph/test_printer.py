@@ -284,3 +284,21 @@ def test_a_graph_is_copied_with_its_names() -> None:
     for copied in (deepcopy(graph), pickle.loads(pickle.dumps(graph))):
         assert copied == graph
         assert copied.output_names == ("y",)
+
+
+def test_operations_of_users_may_be_called_loop() -> None:
+    text = """version 1.0;
+extension KHR_enable_fragment_definitions;
+
+fragment loop( x: tensor<scalar>, loop: integer = 2 ) -> ( y: tensor<scalar> );
+
+graph net( x ) -> ( y )
+{
+    x = external(shape = [2]);
+    y = loop(x, loop = 3);
+}
+"""
+    rules = nnef_grad.Rules()
+    rules.shape("loop")(lambda x, loop: x)
+    graph = nnef_grad.loads(text, rules=rules)
+    assert nnef_grad.dumps(graph) == text

@@ -85,7 +85,7 @@ class ModelReading(Conversion):
     # ---- Nodes ----
 
     def run(self, graph: Any, values: dict[str, Any]) -> list[Any]:
-        """The values of the results of a graph; `known` has those of what it reads, by name."""
+        """The values of the results of a graph; `values` has those of what it reads, by name."""
         for stored in graph.initializer:
             values.setdefault(stored.name, to_array(stored))
         for node in graph.node:

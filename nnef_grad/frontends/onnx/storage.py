@@ -76,6 +76,8 @@ def _beside(initializer: Any, folder: Path) -> Array:
 def _array(file: BinaryIO | Path, tensor: Any, offset: int = 0) -> Array:
     """The data of a tensor in a file, from its position, or `ValueError`."""
     kind, shape = tensor_dtype_to_np_dtype(tensor.data_type), tuple(tensor.dims)
+    if min(shape, default=0) < 0:
+        raise ValueError("an extent is negative")
     array = np.fromfile(file, kind.newbyteorder("<"), prod(shape), offset=offset)
     return array.reshape(shape).astype(kind, copy=False)
 

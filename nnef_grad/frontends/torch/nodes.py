@@ -5,6 +5,7 @@ inlines the blocks without gradients then.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator
 from functools import cache
@@ -20,7 +21,8 @@ from nnef_grad.base.source import Source, Span
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 # Files without the code of a network.
 _NO_NETWORKS = (
-    str(Path(torch.__file__).parent), str(Path(__file__).parents[2]), "torch/", "<",
+    f"{Path(torch.__file__).parent}{os.sep}", f"{Path(__file__).parents[2]}{os.sep}",
+    "torch/", "<",
 )  # fmt: skip
 
 

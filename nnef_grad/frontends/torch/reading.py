@@ -193,8 +193,11 @@ def _refuse_wrapping(call: Call) -> None:
     if call.packet in _CASTS:
         source = call.node.args[0].meta["val"].dtype
         # What fractions become that do not fit is not defined in PyTorch either.
-        is_wider = torch.promote_types(source, fake.dtype) != fake.dtype
-        is_growing = is_wider and not source.is_floating_point
+        is_whole = source in (*_NARROW, torch.int64, torch.uint64)
+        own, new = (
+            torch.iinfo(t if is_whole else fake.dtype) for t in (source, fake.dtype)
+        )
+        is_growing = own.min < new.min or own.max > new.max
     if is_growing:
         call.refuse(f"{fake.dtype} wraps around: compute with torch.long")
 

@@ -88,7 +88,8 @@ def _parts(nodes: Nodes, op: Operation) -> list[str]:
 
 
 def _axis(own: Mapping[str, Any]) -> dict[str, Any]:
-    return {"axis": own["axis"] if "axis" in own else own["axes"][0]}
+    (axis,) = own["axes"] if "axes" in own else [own["axis"]]
+    return {"axis": axis}
 
 
 def _across_channels(own: Mapping[str, Any]) -> dict[str, Any]:

@@ -159,7 +159,7 @@ def _kept(
     arguments: Callable[[Sequence[Any]], list[Any]],
     skipped: int = 0,
 ) -> list[Any]:
-    """The last states, and what is collected. `given` makes the arguments of the body, whose
+    """The last states, and what is collected. `arguments` makes those of the body, whose
     first results are skipped: a condition.
     """
     graph, full = node.attributes["body"], dict(_outer(node))
