@@ -168,6 +168,12 @@ def neutral_on_the_right(value: float) -> Rewrite:
     return wants(LITERAL)(lambda emit, x, y: x if _literal(y, value) else None)
 
 
+@wants(LITERAL)
+def subtract_from_zero(emit: Emitter, x: Operand, y: Operand) -> Any:
+    """0.0 - y"""
+    return emit("neg", y) if _literal(x, 0.0) and isinstance(y, Tensor) else None
+
+
 @wants("neg")
 def negate_twice(emit: Emitter, x: Operand) -> Any:
     """-(-x)"""
@@ -377,7 +383,7 @@ def _repeats_singletons(tile: Operation) -> bool:
 
 REWRITES: dict[str, tuple[Rewrite, ...]] = {
     "add": (neutral(0.0), broadcast_instead("add")),
-    "sub": (neutral_on_the_right(0.0), broadcast_instead("sub")),
+    "sub": (neutral_on_the_right(0.0), subtract_from_zero, broadcast_instead("sub")),
     "mul": (neutral(1.0), multiply_by_minus_one, broadcast_instead("mul")),
     "div": (neutral_on_the_right(1.0), broadcast_instead("div")),
     "pow": (neutral_on_the_right(1.0),),
