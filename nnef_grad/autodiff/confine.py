@@ -217,13 +217,16 @@ class Confinement(Tracker):
         (result,) = operation.outputs
         if result in self._supports:
             return
-        support = self._carried(operation.name, operation.operands)
+        whole = support = self._carried(operation.name, operation.operands)
         chosen = selection(operation)
         if chosen is not None:
-            support = self._selected(support, chosen)
+            support = self._selected(whole, chosen)
         if support is None:
             return
         limits = {self._limits[t] for t in operation.inputs if t in self._limits}
+        if chosen is not None and support is whole and support.within is None:
+            # Selected twice by the same, and by nothing else.
+            limits = set()
         if not self._has_finite_slopes(operation, support):
             limits.add(self._finite_part(operation, support))
         self._supports[result] = support
@@ -363,10 +366,10 @@ class Confinement(Tracker):
         masks = [self._masks[part] for part in support.parts]
         own = support.elements
         if own is None:
-            return _join(emit, "or", *masks)
+            return _join(emit, "or", "and", *masks)
         if isinstance(own, Tensor):
             return self._moved_mask(emit, own)
-        return _join(emit, "and", masks[0], own) if masks else own
+        return _join(emit, "and", "or", masks[0], own) if masks else own
 
     def _moved_mask(self, emit: Emitter, moved: Tensor) -> Selection:
         """The mask of what an operation moved: it may differ from zero where the result
@@ -421,7 +424,12 @@ def _inside(
     return emit("select", mask.condition, *branches, hint=hint)
 
 
-def _join(emit: Emitter, name: str, *masks: Selection) -> Selection:
-    """Masks by a logical operation."""
+def _join(emit: Emitter, name: str, opposite: str, *masks: Selection) -> Selection:
+    """Masks by a logical operation; where all are what does not hold, by the opposite one,
+    as De Morgan has it.
+    """
+    if not any(m.holds for m in masks):
+        conditions = (m.condition for m in masks)
+        return Selection(emit(opposite, *conditions, hint="support"), False)
     conditions = (m.condition if m.holds else emit("not", m.condition) for m in masks)
     return Selection(emit(name, *conditions, hint="support"), True)
