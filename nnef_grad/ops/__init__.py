@@ -10,6 +10,7 @@ from nnef_grad.ops import (  # noqa: F401 (they are imported to be entered)
     elementwise,
     join,
     matrix,
+    normalize,
     parts,
     pool,
     reduce,
