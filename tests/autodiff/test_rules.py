@@ -5,11 +5,13 @@ convention.
 from __future__ import annotations
 
 import ast
+import pickle
 import re
 from pathlib import Path
 
 import nnef
 import pytest
+from support.checks import document
 from support.standard import scalar_operands
 
 import nnef_grad
@@ -89,3 +91,10 @@ def test_what_rules_emit_has_a_rule_or_a_body() -> None:
     assert {"conv", "deconv", "matmul", "select", "desample", "pad"} <= used
     for name in used:
         assert has_derivative(name) or name in NOT_DIFFERENTIABLE, name
+
+
+def test_rules_can_be_sent_to_another_process() -> None:
+    rules = pickle.loads(pickle.dumps(nnef_grad.Rules()))
+    graph = nnef_grad.loads(document("x = external(shape = [2]); y = exp(x);"))
+    backward = nnef_grad.differentiate(graph, rules=rules)
+    assert nnef_grad.dumps(backward) == nnef_grad.dumps(nnef_grad.differentiate(graph))

@@ -385,3 +385,22 @@ def test_recurrent_layers(kind: str, setting: str, steps: Any, tmp_path: Path) -
     write([node], {"x": [steps, 2, 2], **states}, path, stored, made)
     number = 4 if steps == "T" else steps
     agrees(path, {"x": (number, 2, 2), **states})
+
+
+def test_an_open_extent_is_true(tmp_path: Path) -> None:
+    """Extents are positive, whatever they are."""
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+    net (float[N, 3] x) => (float[N, 3] y) {
+        shape = Shape (x)
+        zero = Constant <value_int = 0> ()
+        count = Gather (shape, zero)
+        is_there = Cast <to = 9> (count)
+        y = If (is_there) <
+            then_branch = then () => (float[N, 3] a) { a = Sin (x) },
+            else_branch = else () => (float[N, 3] b) { b = Neg (x) }
+        >
+    }"""
+    path = tmp_path / "model.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    graph = interop.from_onnx(path).graph
+    assert [op.name for op in graph.operations] == ["external", "sin"]

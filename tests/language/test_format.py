@@ -333,3 +333,14 @@ def test_mistakes_in_the_call(tmp_path: Path) -> None:
         result.stderr == f"error: cannot read '{missing}': No such file or directory\n"
     )
     assert run().exit_code == 2
+
+
+def test_stdin_is_read_once() -> None:
+    text = (
+        "version 1.0; graph g( x ) -> ( y ) { x = external(shape = [1]); y = copy(x); }"
+    )
+    once, twice = (
+        CliRunner().invoke(main, ["-"] * count, input=text) for count in (1, 2)
+    )
+    assert twice.exit_code == 0
+    assert twice.stdout == once.stdout

@@ -299,3 +299,44 @@ def test_a_command_with_a_rank_that_is_no_number(tmp_path: Path) -> None:
         words = ["--loss", "huber", "--adapters", f"dense/w:rank={rank}"]
         result = CliRunner().invoke(step_main, [*words, str(tmp_path / "net")])
         assert result.exit_code == 2, result.output
+
+
+@pytest.mark.parametrize("shape", [[], [1], [1, 6]])
+def test_a_number_beside_a_sum_has_no_adapter(shape: list[int]) -> None:
+    graph = nnef_grad.loads(f"""version 1.0;
+graph net( x ) -> ( y )
+{{
+    x = external(shape = [4, 6]);
+    b = variable(shape = {shape}, label = 'b');
+    y = add(x, b);
+}}
+""")
+    with pytest.raises(nnef_grad.UsageError, match="'add' reads 'b': adapters are for"):
+        nnef_grad.training_step(
+            graph,
+            loss="mean_squared_error",
+            optimizer="sgd",
+            data={"b": np.zeros(shape)},
+            adapters={"b": 1},
+        )
+
+
+def test_a_later_pattern_of_padding_rows_goes_first() -> None:
+    graph = nnef_grad.loads("""version 1.0;
+graph net( i ) -> ( y )
+{
+    i = external<integer>(shape = [2]);
+    e1 = variable(shape = [5, 4], label = 'e1');
+    e2 = variable(shape = [3, 4], label = 'e2');
+    a = gather(e1, i, axis = 0);
+    b = gather(e2, i, axis = 0);
+    y = add(a, b);
+}
+""")
+    step = nnef_grad.training_step(
+        graph,
+        loss="mean_squared_error",
+        optimizer="sgd",
+        padding_rows={"e*": 4, "e2": 1},
+    )
+    assert step.trained == ("e1", "e2")

@@ -193,7 +193,8 @@ def _refuse_wrapping(call: Call) -> None:
     if call.packet in _CASTS:
         source = call.node.args[0].meta["val"].dtype
         # What fractions become that do not fit is not defined in PyTorch either.
-        is_whole = source in (*_NARROW, torch.int64, torch.uint64)
+        is_whole = not (source.is_floating_point or source.is_complex)
+        is_whole &= source is not torch.bool
         own, new = (
             torch.iinfo(t if is_whole else fake.dtype) for t in (source, fake.dtype)
         )
