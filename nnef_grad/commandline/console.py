@@ -69,7 +69,7 @@ def as_json(**data: Any) -> str:
 
 
 def print_message(text: str, end: str = "\n") -> None:
-    """Writes a line to stderr, if that is possible."""
+    """Writes a text, and an end, to stderr, if that is possible."""
     if sys.stderr is None:
         return
     try:

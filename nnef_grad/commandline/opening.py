@@ -98,7 +98,7 @@ class Reading:
                 model, input_shapes=shapes, batch=self.batch, symbols=numbers
             )
             return Opened(read.graph, own, read.data, in_file=read.in_file)
-        # Where there are loops, those of long ones take longer to load as their steps.
+        # tract loads a loop faster than its steps, but for the shortest.
         usual = SHORT if target == "tract" else LONGEST
         options = Options(
             shapes,

@@ -59,11 +59,12 @@ def numbers(codes: Array, quantization: Quantization) -> Array:
     settings: dict[str, Any] = dict(quantization.attributes)
     is_scaled = quantization.operation.name == "zero_point_linear_quantize"
     names = ("zero_point", "scale") if is_scaled else ("min", "max")
-    bounds = (np.asarray(settings[name], np.float64) for name in names)
-    x, low, high = aligned(codes, *bounds)
+    pair = (np.asarray(settings[name], np.float64) for name in names)
+    x, first, second = aligned(codes, *pair)
     if is_scaled:
-        return ((x - low) * high).astype(np.float32)
+        zero_point, scale = first, second
+        return ((x - zero_point) * scale).astype(np.float32)
     flags = settings.get("signed", False), settings.get("symmetric", False)
     steps, shift = _steps(settings["bits"], *flags)
-    numbers: Array = (x + shift) / steps * (high - low) + low
-    return numbers.astype(np.float32)
+    values: Array = (x + shift) / steps * (second - first) + first
+    return values.astype(np.float32)

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Union
+from typing import Any, Union, overload
 
 from nnef_grad.base.errors import InvalidGraphError
 from nnef_grad.base.frozen import FrozenDict, frozen
@@ -75,6 +75,12 @@ class Numbers(Sequence[Literal]):
         for value, word in zip(self.values, words, strict=True):
             start, end = (self.span.start + offset for offset in word.span())
             yield Literal(value, span=self.span._replace(start=start, end=end))
+
+    @overload
+    def __getitem__(self, index: int) -> Literal: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Literal, ...]: ...
 
     def __getitem__(self, index: Any) -> Any:
         return tuple(self)[index]

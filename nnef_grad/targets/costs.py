@@ -27,7 +27,7 @@ class Speeds(NamedTuple):
     # Of matrices; and of many pairs of matrices, to small ones.
     product: float
     small_product: float
-    # And with a group for each channel; and with a filter that is computed.
+    # In one group, with a group for each channel, and with a filter that is computed.
     convolution: float
     depthwise_convolution: float
     dynamic_convolution: float
