@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
 from inspect import signature
+from pathlib import Path
 from textwrap import shorten
 from traceback import extract_stack, walk_tb
 from typing import Any
@@ -312,9 +313,16 @@ def _place(error: Exception) -> str:
     return f"; at {own[-1][0]}:{own[-1][1]}" if own else ""
 
 
+# A frame of this package in a traceback, and its line of code.
+_OWN_FRAMES = re.compile(
+    rf'^ *File "{re.escape(str(Path(__file__).parents[2]))}.*\n.*\n', re.MULTILINE
+)
+
+
 def reason(error: Exception) -> str:
-    """The message of an exception, on one line."""
-    lines = (line.strip() for line in str(error).splitlines())
+    """The message of an exception, on one line, without frames of this package."""
+    text = _OWN_FRAMES.sub("", str(error))
+    lines = (line.strip() for line in text.splitlines())
     kept = [x for x in lines if x and not re.match("For (more|extended)", x)]
     message = "; ".join(kept) or type(error).__name__
     return shorten(message, _LONGEST, placeholder=" ...")
