@@ -126,7 +126,8 @@ def _content(body: Graph) -> object:
 
 def is_loop(operation: Operation) -> bool:
     """Whether an operation is a loop, whatever it is called."""
-    return isinstance(operation.attributes.get("loop"), Loop)
+    attributes = operation.attributes
+    return "loop" in attributes and isinstance(attributes["loop"], Loop)
 
 
 def loop_of(operation: Operation) -> Loop:
