@@ -62,6 +62,8 @@ def step_names(
 
 def substitute(operation: Operation, tensors: Mapping[Tensor, Any]) -> Operation:
     """The operation with some of its tensors replaced."""
+    if not tensors:
+        return operation
     old = tensors.keys()
     if old.isdisjoint(operation.inputs) and old.isdisjoint(operation.outputs):
         return operation

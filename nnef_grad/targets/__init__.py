@@ -123,7 +123,7 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
     runtimes += READERS.get(target, ())
     if not runtimes:
         graph = passes.put_steps(graph)
-        _refuse(is_loop, graph, [STANDARD])
+        _refuse(filter(is_loop, graph.operations), graph.names, [STANDARD])
         return Lowered(graph)
     graph = with_bodies(without_stops(graph), without_stops)
     graph, common = without_detours(graph), CommonSubset(runtimes)
@@ -136,7 +136,7 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
         graph = passes.put_constants_before_loops(graph)
     graph = _in_rounds(graph, target, common, (*_LAST, *_OF_INPUTS))
     graph, data = store_constants(graph, common.lacks, labels)
-    _refuse(common.lacks, graph, runtimes)
+    _refuse(common.lacking(graph.operations), graph.names, runtimes)
     graph = put_inputs_first(graph)
     verify(graph)
     there = graph.tensors
@@ -207,7 +207,8 @@ def _round(
     changed = _applied(_ALWAYS, changed, common)
     if common.has_indices:
         common.keep(maxima.around_indices(changed, common.lacks))
-    changed = inline(changed, lambda op: _lowering(op) if common.lacks(op) else None)
+    lacking = common.lacking(changed.operations)
+    changed = inline(changed, {op: _lowering(op) for op in lacking}.get)
     if changed is graph:
         changed = _applied(last, changed, common)
     return graph if changed is graph else prune(changed)
@@ -239,11 +240,12 @@ def _filled(form: Decompose, emit: Emitter, operation: Operation) -> Sequence[Op
 
 
 def _refuse(
-    is_lacking: Callable[[Operation], bool], graph: Graph, runtimes: Sequence[Runtime]
+    lacking: Iterable[Operation],
+    names: Mapping[Tensor, str],
+    runtimes: Sequence[Runtime],
 ) -> None:
     """Raises `UnsupportedError` where there are operations that runtimes still lack."""
-    lacking = filter(is_lacking, graph.operations)
-    if problems := [_problem(op, graph.names, runtimes) for op in lacking]:
+    if problems := [_problem(op, names, runtimes) for op in lacking]:
         raise UnsupportedError.collect(problems)
 
 

@@ -94,6 +94,11 @@ class CommonSubset:
         self.registries = frozenset.intersection(*(r.registries for r in runtimes))
         self.names = {name for r in runtimes for name in r.names.split()}
         self.has_indices = all(runtime.has_indices for runtime in runtimes)
+        # The settings that must not reach these runtimes, by operation.
+        self._exceptions = {
+            name: [c.holds for where, c in facts if not self.names.isdisjoint(where)]
+            for name, facts in LACKING.items()
+        }
         self._had: set[Operation] = set()
 
     def keep(self, operations: Iterable[Operation]) -> None:
@@ -104,18 +109,22 @@ class CommonSubset:
         """Whether a runtime lacks the operation, as it is set."""
         if operation in self._had:
             return False
-        if not all(runtime.knows(operation) for runtime in self._runtimes):
-            return True
+        for runtime in self._runtimes:
+            if not runtime.knows(operation):
+                return True
         inner = loop_of(operation).body.operations if is_loop(operation) else ()
         if any(map(self.lacks, inner)):
             return True
-        if facts := LACKING.get(operation.name):
+        if exceptions := self._exceptions.get(operation.name):
             with number_needed_by(operation):
-                for where, condition in facts:
-                    if not self.names.isdisjoint(where) and condition.holds(operation):
-                        return True
+                if any(holds(operation) for holds in exceptions):
+                    return True
         self._had.add(operation)
         return False
+
+    def lacking(self, operations: Iterable[Operation]) -> list[Operation]:
+        """The operations that a runtime lacks; most were found to be there before."""
+        return [op for op in operations if op not in self._had and self.lacks(op)]
 
 
 ALL = "khronos tract onnx converter"
