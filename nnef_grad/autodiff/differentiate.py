@@ -14,7 +14,12 @@ from functools import partial
 from math import prod
 from typing import Any, Literal
 
-from nnef_grad.autodiff.activity import Activity, find_activity
+from nnef_grad.autodiff.activity import (
+    CONCAT,
+    Activity,
+    find_activity,
+    of_shared_parts,
+)
 from nnef_grad.autodiff.apply_rules import Gradients, Traces, likeness, pull_back
 from nnef_grad.autodiff.backward import (
     Backward,
@@ -29,7 +34,6 @@ from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.loops import linearized
 from nnef_grad.autodiff.recompute import within
 from nnef_grad.autodiff.rules import Derivation, Rules
-from nnef_grad.autodiff.shared_parts import CONCAT, of_shared_parts
 from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import (
     InvalidGraphError,
