@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, Union
 
+from nnef_grad.autodiff.confine import unmask
 from nnef_grad.autodiff.merge_numbers import merge_numbers
-from nnef_grad.autodiff.unmask import unmask
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter

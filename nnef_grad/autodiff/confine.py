@@ -22,8 +22,8 @@ derivative is 1 / x there all the same, as for z * log(x) where z is 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import islice
 from typing import NamedTuple
@@ -31,10 +31,19 @@ from typing import NamedTuple
 from nnef_grad.autodiff.ranges import Ranges
 from nnef_grad.emit.emitter import Emitter, Tracker
 from nnef_grad.graph.extents import may_exceed
-from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, map_tensors, tensors
+from nnef_grad.graph.ir import (
+    Graph,
+    Operand,
+    Operation,
+    Shape,
+    Tensor,
+    map_tensors,
+    tensors,
+)
+from nnef_grad.graph.names import substitute
 from nnef_grad.ops.elementwise import broadcast
 from nnef_grad.ops.parts import inside
-from nnef_grad.ops.traits import MOVING
+from nnef_grad.ops.traits import LOGIC, MOVING
 
 # Of how many selections a slope is looked at.
 NEAR = 4
@@ -51,20 +60,16 @@ class Selection(NamedTuple):
 class Support:
     """Where a cotangent may differ from zero. It begins where a rule selects or puts zeros
     around the cotangent that it passes on.
-
-    Attributes:
-        within: the larger support that this is a part of, if any.
-        elements: those of the larger one that a selection takes; those that an operation
-            moves, repeats or sums to one of its results; None for those of two supports,
-            such as those of a sum.
-        parts: the supports that it is made of: the larger one, those of the operands of
-            what was moved, or the two.
-        shape: is broadcast to the shape of the cotangent.
     """
 
+    # The larger support that this is a part of, if any.
     within: Support | None
+    # Those of the larger one that a selection takes; those that an operation moves, repeats
+    # or sums to one of its results; None for those of two supports, such as those of a sum.
     elements: Selection | Tensor | None
+    # The larger one, those of the operands of what was moved, or the two.
     parts: tuple[Support, ...]
+    # Is broadcast to the shape of the cotangent.
     shape: Shape
 
     def wholes(self) -> Iterator[Support]:
@@ -146,21 +151,16 @@ def _is_untouched(support: Support, operation: Operation) -> bool:
 
 
 class Confinement(Tracker):
-    """Observes the operations of a backward graph, and confines cotangents that leak.
-
-    Attributes:
-        confined: for each cotangent that was confined, the result.
-
-    Where a cotangent may differ from zero outside of its support all the same, it has a
-    limit, which is what to confine it to: the support, or as much of what it is within as
-    keeps the slopes finite.
-    """
+    """Observes the operations of a backward graph, and confines cotangents that leak."""
 
     def __init__(self) -> None:
         super().__init__()
+        # For each cotangent that was confined, the result.
         self.confined: dict[Tensor, Tensor] = {}
         self._ranges = Ranges(self.producers)
         self._supports: dict[Tensor, Support] = {}
+        # What to confine a cotangent to that may differ from zero outside of its support:
+        # the support, or as much of what it is within as keeps the slopes finite.
         self._limits: dict[Tensor, Support] = {}
         self._zeros: set[Tensor] = set()
         # Equal supports are the same object.
@@ -184,15 +184,15 @@ class Confinement(Tracker):
         """The operands of an operation that is about to be emitted: those that leak are
         confined, unless the result has zeros in the same places.
         """
-        if not self._limits:
-            return operands
-        leaking = dict.fromkeys(t for t in tensors(operands) if t in self._limits)
+        # Most operands do not leak.
+        limits = self._limits
+        leaking = [t for t in tensors(operands) if t in limits] if limits else ()
         if not leaking:
             return operands
         carried = self._carried(name, operands)
         confined = {
             t: self.confine(emit, t)
-            for t in leaking
+            for t in dict.fromkeys(leaking)
             if carried is None or not carried.is_within(self._supports[t])
         }
         return tuple(map_tensors(lambda t: confined.get(t, t), o) for o in operands)
@@ -333,14 +333,12 @@ class Confinement(Tracker):
     ) -> Tensor:
         """The cotangent inside of a padding, with zeros around it."""
         whole = enumerate(zip(inside(padding), cotangent.shape, strict=True))
-        taken = {axis: own for axis, (own, extent) in whole if own.count != extent}
-        begin = [own.start for own in taken.values()]
-        end = [own.stop for own in taken.values()]
+        taken = [(i, own) for i, (own, extent) in whole if own.count != extent]
+        bounds = [(axis, own.start, own.stop) for axis, own in taken]
+        axes, begin, end = map(list, zip(*bounds, strict=True))
         # Inside is nothing to leak.
         support, limit = self._supports.pop(cotangent), self._limits.pop(cotangent)
-        inner = emit(
-            "slice", cotangent, axes=[*taken], begin=begin, end=end, hint="inside"
-        )
+        inner = emit("slice", cotangent, axes=axes, begin=begin, end=end, hint="inside")
         self._supports[cotangent], self._limits[cotangent] = support, limit
         (padded,) = emit.emit_again(padding, (inner,), hints=(emit.naming("inside"),))
         assert isinstance(padded, Tensor)
@@ -360,8 +358,7 @@ class Confinement(Tracker):
         return self._masks[support]
 
     def _combine(self, emit: Emitter, support: Support) -> Selection:
-        masks = [self._masks[part] for part in support.parts]
-        own = support.elements
+        masks, own = [self._masks[part] for part in support.parts], support.elements
         if own is None:
             return _join(emit, "or", *masks)
         if isinstance(own, Tensor):
@@ -376,13 +373,12 @@ class Confinement(Tracker):
         operation = emit.producer(moved)
         assert operation is not None
         first, *others = operation.operands
-        if operation.name in ("sum_reduce", "mean_reduce"):
-            mask = self._whole_mask(first)
-            if mask is not None:
-                name = "any_reduce" if mask.holds else "all_reduce"
-                axes = operation.attributes["axes"]
-                condition = emit(name, mask.condition, axes=axes, hint="support")
-                return Selection(condition, mask.holds)
+        is_sum = operation.name in ("sum_reduce", "mean_reduce")
+        if is_sum and (mask := self._whole_mask(first)) is not None:
+            name = "any_reduce" if mask.holds else "all_reduce"
+            axes = operation.attributes["axes"]
+            condition = emit(name, mask.condition, axes=axes, hint="support")
+            return Selection(condition, mask.holds)
         ones = map_tensors(partial(self._ones, emit), first)
         hints = tuple(emit.naming("indicator") for _ in operation.results)
         results = tensors(emit.emit_again(operation, (ones, *others), hints=hints))
@@ -425,3 +421,80 @@ def _join(emit: Emitter, name: str, *masks: Selection) -> Selection:
     """Masks by a logical operation."""
     conditions = (m.condition if m.holds else emit("not", m.condition) for m in masks)
     return Selection(emit(name, *conditions, hint="support"), True)
+
+
+# ---- Masks that are put on again later ----
+#
+# grad_l = select(m, grad_y, 0.0);               grad_x_unmasked = div(grad_y, x);
+# grad_x_unmasked = div(grad_l, x);       to     grad_x = select(m, grad_x_unmasked, 0.0);
+# grad_x = select(m, grad_x_unmasked, 0.0);
+
+# Where the elements of a tensor matter: where all of some selections take them.
+Demand = tuple[Selection, ...]
+# Branches are seldom nested more deeply.
+NESTED = 8
+
+
+def unmask(graph: Graph, is_new: Callable[[Tensor], bool]) -> Graph:
+    """The graph, whose outputs have the same elements, without masks whose zeros have
+    no effect, among the tensors that are new: of a derivative, and not of the forward
+    graph.
+    """
+    selections = ((op.outputs, selection(op)) for op in graph.operations)
+    masks = {out[0]: mask for out, mask in selections if mask and is_new(out[0])}
+    # Most graphs have none.
+    if not masks:
+        return graph
+    demands = _demands(graph)
+    sources: dict[Tensor, Tensor] = {}
+    operations = []
+    for operation in graph.operations:
+        operation = substitute(operation, sources)
+        result = operation.outputs[0]
+        mask = masks.get(result)
+        if mask is not None and mask in demands.get(result, ()):
+            source = operation.operands[1 if mask.holds else 2]
+            if isinstance(source, Tensor) and source.shape == result.shape:
+                sources[result] = source
+                continue
+        operations.append(operation)
+    return replace(graph, operations=tuple(operations))
+
+
+def _demands(graph: Graph) -> dict[Tensor, Demand]:
+    """The demand for each tensor, from the last operation to the first."""
+    demands: dict[Tensor, Demand] = dict.fromkeys(graph.outputs, ())
+    logic = {op.outputs[0]: op for op in graph.operations if op.name in LOGIC}
+    for operation in reversed(graph.operations):
+        result = operation.outputs[0]
+        for index, operand in enumerate(operation.operands):
+            for tensor in tensors((operand,)):
+                demand: Demand = ()
+                is_whole = tensor.shape == result.shape and tensor.dtype == "scalar"
+                if is_whole and keeps(operation):
+                    branch = _of_branch(operation, index, logic)
+                    demand = (*demands.get(result, ()), *branch)[-NESTED:]
+                others = demands.get(tensor, demand)
+                demands[tensor] = tuple(s for s in others if s in demand)
+    return demands
+
+
+def _of_branch(
+    operation: Operation, index: int, logic: Mapping[Tensor, Operation]
+) -> Demand:
+    """The demand that a select adds for one of its branches: its selection, and some of
+    those that this is the intersection of, given the logical operations.
+    """
+    condition = operation.operands[0]
+    if operation.name != "select" or not isinstance(condition, Tensor):
+        return ()
+    implied = [Selection(condition, index == 1)]
+    for one in implied:
+        logical = logic.get(one.condition)
+        if logical is not None and logical.name == "not":
+            implied.append(Selection(logical.inputs[0], not one.holds))
+        elif logical is not None and logical.name == ("and" if one.holds else "or"):
+            implied += (Selection(tensor, one.holds) for tensor in logical.inputs)
+        if len(implied) >= NESTED:
+            break
+    return tuple(implied[:NESTED])
