@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from operator import attrgetter
 from typing import NamedTuple
 
 from nnef_grad.autodiff.backward import Backward
@@ -44,6 +43,7 @@ from nnef_grad.graph.passes import verify
 from nnef_grad.ops.costs import byte_size, byte_text, count_text, multiply_adds
 from nnef_grad.ops.liveness import memory_alive, views_of
 from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.shape import reshaped
 
 # Limits between one that cannot be kept and the peak itself that are tried.
 TRIALS = 12
@@ -76,11 +76,8 @@ class Recomputation:
         if self.peak_bytes <= self.limit_bytes:
             return ()
         peak, limit = map(byte_text, (self.peak_bytes, self.limit_bytes))
-        what = "besides inputs, variables and results"
-        return (
-            f"{peak} are alive at a time {what}, and not {limit}: no order was found"
-            " that needs less",
-        )
+        what = f"{peak} are alive at a time besides inputs, variables and results"
+        return (f"{what}, and not {limit}: no order was found that needs less",)
 
     def as_data(self) -> dict[str, int]:
         """The costs as plain data, for programs."""
@@ -94,10 +91,8 @@ class Recomputation:
     def __str__(self) -> str:
         """A line."""
         peak, before = map(byte_text, (self.peak_bytes, self.peak_bytes_before))
-        return (
-            f"alive besides results: {peak} instead of {before},"
-            f" multiply-adds added: {count_text(self.multiply_adds)}"
-        )
+        added = f"multiply-adds added: {count_text(self.multiply_adds)}"
+        return f"alive besides results: {peak} instead of {before}, {added}"
 
 
 @public
@@ -123,9 +118,8 @@ def recompute(graph: Graph, limit: float) -> Recomputation:
     before = _peak(graph)
     allowed = int(limit * before if limit < 1 else limit)
     best = _best(graph, allowed)
-    after, once = (
-        nominal(sum(map(multiply_adds, g.operations))) for g in (best.graph, graph)
-    )
+    graphs = best.graph, graph
+    after, once = (nominal(sum(map(multiply_adds, g.operations))) for g in graphs)
     return Recomputation(best.graph, allowed, best.peak, before, after - once)
 
 
@@ -134,9 +128,6 @@ def within(backward: Backward, limit: float) -> Backward:
     spared = recompute(backward.graph, limit)
     warnings = (*backward.warnings, *spared.warnings)
     return replace(backward, graph=spared.graph, warnings=warnings)
-
-
-_peak_of = attrgetter("peak")
 
 
 class _Candidate(NamedTuple):
@@ -154,7 +145,8 @@ def _best(graph: Graph, allowed: int) -> _Candidate:
     if best.peak <= allowed or movable is None:
         return best
     graphs = (in_order_of_need(movable), movable)
-    best = min((_Candidate(g, _peak(g), best.work) for g in graphs), key=_peak_of)
+    candidates = (_Candidate(g, _peak(g), best.work) for g in graphs)
+    best = min(candidates, key=lambda c: c.peak)
     orders, once = [(g, Lifetimes(g)) for g in graphs], best.work
     # The limit, and, for where it cannot be kept, others up to what is needed anyway.
     room = best.peak - allowed
@@ -172,7 +164,7 @@ def _best(graph: Graph, allowed: int) -> _Candidate:
             elif candidate.peak < best.peak:
                 best = candidate
         if kept is not None:
-            return kept if limit == allowed else min(best, kept, key=_peak_of)
+            return best if best.peak <= kept.peak and limit > allowed else kept
     return best
 
 
@@ -219,17 +211,13 @@ class Delays:
         emit, name = self._emit, self._emit.called(latest)
         key = (latest, tensor.rank)
         if key not in self._conditions:
-            axes = list(range(latest.rank))
+            axes, hint = [*range(latest.rank)], f"{name}_first"
             begin, end = [0] * latest.rank, [1] * latest.rank
-            hint = f"{name}_first"
             first = emit("slice", latest, axes=axes, begin=begin, end=end, hint=hint)
-            if latest.rank != tensor.rank:
-                shape = [1] * tensor.rank
-                first = emit("reshape", first, shape=shape, hint=hint)
+            first = reshaped(emit, first, (1,) * tensor.rank, hint=hint)
             self._conditions[key] = emit("gt", first, 0.0, hint=f"after_{name}")
-        condition = self._conditions[key]
         hint = f"{emit.called(tensor)}_later"
-        return emit("select", condition, tensor, tensor, hint=hint)
+        return emit("select", self._conditions[key], tensor, tensor, hint=hint)
 
 
 class _Repeats:
@@ -273,11 +261,8 @@ class _Repeats:
 
     def quantization(self, names: Mapping[Tensor, str]) -> dict[str, Quantization]:
         """That of the graph, and of what is computed again."""
-        entries = self._graph.quantization
-        pairs = ((names[t], names[o]) for t, o in self._originals.items())
-        again = {
-            name: replace(entries[original], tensor=name)
-            for name, original in pairs
-            if original in entries
-        }
-        return {**entries, **again}
+        entries = dict(self._graph.quantization)
+        for again, original in self._originals.items():
+            if (entry := entries.get(names[original])) is not None:
+                entries[names[again]] = replace(entry, tensor=names[again])
+        return entries
