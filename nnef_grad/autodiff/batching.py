@@ -213,23 +213,14 @@ def conv(op: _Many) -> Sequence[Any]:
     """The new axis goes into the batch or, with many filters, into the channels."""
     x, w, *_ = op.operation.inputs
     if w in op.many:
-        convolved = _by_groups(op, x, w) if x in op.many else _by_channels(op, x, w)
+        # A derivative is linear in its seed, and this would not be.
+        if x in op.many:
+            raise _refusal(op.operation, "images and filters")
+        convolved = _by_channels(op, x, w)
     else:
         batched = _convolved(op, _larger_batch(op, x), w, op.whole[2])
         convolved = reshaped(op.emit, batched, op.whole)
     return (op.emit("add", convolved, op.aligned(op.operation.operands[2])),)
-
-
-def _by_groups(op: _Many, x: Tensor, w: Tensor) -> Tensor:
-    """Many filters on as many images make as many times the groups."""
-    many, order, (batch, channels, *extents) = op.count, (1, 0, 2), x.shape
-    merged = (batch, many * channels, *extents)
-    images = _rearranged(op.emit, op.many[x], (many, batch), order, merged, "images")
-    shape = (many * w.shape[0], *w.shape[1:])
-    filters = reshaped(op.emit, op.many[w], shape, hint="filters")
-    groups = many * _groups(op, x)
-    convolved = _convolved(op, images, filters, many * op.whole[2], groups=groups)
-    return _rearranged(op.emit, convolved, (batch, many), order, op.whole, "channels")
 
 
 def _by_channels(op: _Many, x: Tensor, w: Tensor) -> Tensor:

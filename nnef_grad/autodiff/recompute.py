@@ -28,10 +28,10 @@ from nnef_grad.autodiff.schedule import (
     Lifetimes,
     Run,
     Schedule,
+    cost_of,
     in_order_of_need,
     results_of,
     with_updates_last,
-    work_of,
 )
 from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import UsageError
@@ -140,7 +140,7 @@ class _Candidate(NamedTuple):
 
 def _best(graph: Graph, allowed: int) -> _Candidate:
     """The graph that keeps the limit with the least work, or takes the least memory."""
-    best = _Candidate(graph, _peak(graph), work_of(graph))
+    best = _Candidate(graph, _peak(graph), sum(map(cost_of, graph.operations)))
     movable = with_updates_last(graph)
     if best.peak <= allowed or movable is None:
         return best
@@ -234,9 +234,9 @@ class _Repeats:
 
     def add(self, run: Run) -> None:
         """Adds an operation, or a repetition of it."""
-        op = self._graph.operations[run.operation]
-        read, results = dict(self._versions), {}
-        self._emit.origin = origin = self._graph.operations[run.for_operation].origin
+        operations, emit = self._graph.operations, self._emit
+        op, origin = operations[run.operation], operations[run.for_operation].origin
+        read, results, emit.origin = dict(self._versions), {}, origin
         if run.operation in self._before:
             operand = self._lifetimes.delayed[run.operation]
             if operand is not None and read.keys().isdisjoint(op.inputs):
@@ -245,13 +245,11 @@ class _Repeats:
                 read[operand] = self._delays.after(latest, operand)
             for tensor in op.outputs:
                 hint = f"{self._graph.names[tensor]}_again"
-                again = self._emit.tensor(tensor.dtype, tensor.shape, hint)
+                again = emit.tensor(tensor.dtype, tensor.shape, hint)
                 results[tensor], self._originals[again] = again, tensor
         operands = map_tensors(lambda t: read.get(t, t), op.operands)
         written = map_tensors(lambda t: results.get(t, t), op.results)
-        self._emit.append(
-            replace(op, operands=operands, results=written, origin=origin)
-        )
+        emit.append(replace(op, operands=operands, results=written, origin=origin))
         self._before.add(run.operation)
         self._versions.update(results)
         for tensor in op.outputs:

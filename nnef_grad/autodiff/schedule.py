@@ -144,7 +144,7 @@ class Lifetimes:
 
     def __init__(self, graph: Graph) -> None:
         self.operations = operations = graph.operations
-        self.costs = [_cost(op) for op in operations]
+        self.costs = [*map(cost_of, operations)]
         self.makers = _makers(graph)
         self._views = views_of(graph)
         self.moving = that_enter(operations)
@@ -344,10 +344,6 @@ class Schedule:
         return self._memory.costs[maker] + sum(self._prices.get(m, 0.0) for m in absent)
 
 
-def work_of(graph: Graph) -> float:
-    """The cost of all operations of a graph."""
-    return sum(map(_cost, graph.operations))
-
-
-def _cost(operation: Operation) -> float:
+def cost_of(operation: Operation) -> float:
+    """The cost of an operation, in multiply-adds."""
     return nominal(multiply_adds(operation)) + BYTE * nominal(bytes_moved(operation))
