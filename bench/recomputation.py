@@ -18,8 +18,7 @@ from bench.figures import BATCH, PEER_COLOR, finish
 from bench.nets import NETS
 from bench.plot import COLOR, STYLE
 from nnef_grad import Graph, Split
-from nnef_grad.ops.costs import byte_size, multiply_adds
-from nnef_grad.ops.liveness import memory_alive, memory_held
+from nnef_grad.ops.costs import byte_size, memory_alive, memory_held, multiply_adds
 
 FIGURE = Path(__file__).parents[1] / "docs" / "plots" / "recomputation.svg"
 DRAWN = ("alexnet", "vgg", "resnet", "transformer")

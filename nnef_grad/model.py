@@ -10,22 +10,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rules import Rules, check_rules
-from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import (
     InvalidGraphError,
     UsageError,
     bounded_nesting,
     refuse_unknown,
 )
+from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
 from nnef_grad.base.source import Source, Span
+from nnef_grad.emit.bodies import LONGEST
 from nnef_grad.emit.builder import build_graph
-from nnef_grad.emit.loops import LONGEST
 from nnef_grad.emit.quantization import read_quantization
 from nnef_grad.frontends import TRACT, dialect_of
 from nnef_grad.graph.ir import Graph, Shape
-from nnef_grad.graph.printer import has_standard_text, print_graph
-from nnef_grad.graph.quantization import print_quantization
+from nnef_grad.graph.printer import has_standard_text, print_graph, print_quantization
 from nnef_grad.language.library import standard, with_fragments
 from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.language.syntax import Document

@@ -7,7 +7,7 @@ import gc
 import pytest
 
 import nnef_grad
-from nnef_grad.base.collector import collector_paused
+from nnef_grad.base.process import collector_paused
 
 MODEL = """version 1.0;
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 import pytest
 
 import nnef_grad
-from nnef_grad.base.memo import Memo
-from nnef_grad.emit import arguments, shape_inference
+from nnef_grad.base.process import Memo
+from nnef_grad.emit import arguments, rule_results
 
 OPERATORS = "extension KHR_enable_operator_expressions;"
 FRAGMENTS = "extension KHR_enable_fragment_definitions;"
@@ -113,7 +113,7 @@ def test_the_work_grows_no_faster_than_the_document(
     for size in (800, 400):
         # Neither finds what the other has left in the process.
         monkeypatch.setattr(arguments, "_checked", Memo(10_000))
-        monkeypatch.setattr(shape_inference, "_standard", Memo(100_000))
+        monkeypatch.setattr(rule_results, "_standard", Memo(100_000))
         found.append(steps(make(size)))
     larger, smaller = found
     assert larger <= 2.15 * smaller

@@ -18,8 +18,8 @@ from support.all_models import all_models
 import nnef_grad
 from nnef_grad import NnefGradError
 from nnef_grad.base.arrays import Data
-from nnef_grad.base.memo import Memo
-from nnef_grad.emit import arguments, shape_inference
+from nnef_grad.base.process import Memo
+from nnef_grad.emit import arguments, rule_results
 from nnef_grad.targets import Lowered, forms, lower
 
 THREADS = 8
@@ -33,7 +33,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Threads that are interrupted often, and memories that are full at once."""
     for module, name in (
         (arguments, "_checked"),
-        (shape_inference, "_standard"),
+        (rule_results, "_standard"),
         (forms, "_chosen"),
     ):
         monkeypatch.setattr(module, name, Memo(50))

@@ -17,8 +17,13 @@ from nnef_grad.emit.rule_results import counted
 from nnef_grad.emit.simplify import restore
 from nnef_grad.graph.ir import Graph, Operation, Quantization, Tensor
 from nnef_grad.graph.names import advice_on, substitute
-from nnef_grad.graph.passes import count_uses, prune, put_inputs_first, verify
-from nnef_grad.graph.quantization import carry_quantization
+from nnef_grad.graph.passes import (
+    carry_quantization,
+    count_uses,
+    prune,
+    put_inputs_first,
+    verify,
+)
 from nnef_grad.ops.traits import FED
 
 Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]

@@ -15,14 +15,13 @@ from math import prod
 from typing import Any
 
 from nnef_grad.base.errors import NoDerivativeError
+from nnef_grad.emit.bodies import Decompose, inline, is_short, unrolled
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate_body
-from nnef_grad.emit.inline import Decompose, inline
-from nnef_grad.emit.loops import is_short, unrolled
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import step_names
 from nnef_grad.ops import traits
-from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.registry import OpSet
 from nnef_grad.ops.shape import reshaped
 
 

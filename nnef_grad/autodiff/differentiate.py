@@ -40,7 +40,6 @@ from nnef_grad.autodiff.rules import (
     likeness,
     pull_back,
 )
-from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import (
     InvalidGraphError,
     NoDerivativeError,
@@ -48,9 +47,10 @@ from nnef_grad.base.errors import (
     UsageError,
     located,
 )
+from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
+from nnef_grad.emit.bodies import inline
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.inline import put_bodies
 from nnef_grad.emit.rule_results import is_reducible
 from nnef_grad.emit.simplify import simplify, without_detours
 from nnef_grad.graph.extents import nominal
@@ -227,12 +227,11 @@ class _Sweep:
         rules, ends = self.rules, (self.wrt, self.outputs)
         while True:
             activity = find_activity(graph, *ends, rules, self.stopped)
-            bodies = {op.outputs: d.decompose for op, d in activity.operations}
+            bodies = {op: d.decompose for op, d in activity.operations}
             if not any(bodies.values()):
                 own = partial(differentiate, rules=rules)
                 return linearized(graph, activity, rules, own, self.supply)
-            forms = [bodies.get(op.outputs) for op in graph.operations]
-            graph = put_bodies(graph, forms, rules.opset, self.named)
+            graph = inline(graph, bodies.get, rules.opset, self.named)
             self.supply.taken.update(graph.tensors)
 
     # From the last operation to the first

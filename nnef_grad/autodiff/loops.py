@@ -22,8 +22,8 @@ from nnef_grad.autodiff.activity import Activity, find_activity
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.autodiff.split import Cut, backward_half, find_cut, with_loops_of
+from nnef_grad.emit.bodies import emit_loop
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.loops import emit_loop
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.graph.loops import (
     Collected,
@@ -36,8 +36,8 @@ from nnef_grad.graph.loops import (
 )
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.graph.passes import put_inputs_first
-from nnef_grad.ops.loops import loop_shape
-from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.join import loop_shape
+from nnef_grad.ops.registry import OpSet
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.traits import RESHAPING
 

@@ -33,16 +33,22 @@ from nnef_grad.autodiff.schedule import (
     results_of,
     with_updates_last,
 )
-from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import UsageError
+from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Quantization, Tensor, map_tensors
 from nnef_grad.graph.passes import verify
-from nnef_grad.ops.costs import byte_size, byte_text, count_text, multiply_adds
-from nnef_grad.ops.liveness import memory_alive, views_of
-from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.costs import (
+    byte_size,
+    byte_text,
+    count_text,
+    memory_alive,
+    multiply_adds,
+    views_of,
+)
+from nnef_grad.ops.registry import OpSet
 from nnef_grad.ops.shape import reshaped
 
 # Limits between one that cannot be kept and the peak itself that are tried.

@@ -24,10 +24,9 @@ from nnef_grad.base.errors import (
 )
 from nnef_grad.base.source import Span
 from nnef_grad.emit.arguments import settings_key, thaw
-from nnef_grad.emit.bodies import MARK, Body, body_of, instantiate
+from nnef_grad.emit.bodies import MARK, Body, Decompose, body_of, instantiate
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import Evaluator, instantiate_body, parameters
-from nnef_grad.emit.inline import Decompose
 from nnef_grad.emit.rule_results import check_gradients
 from nnef_grad.graph.ir import Operation, Tensor, map_tensors, shape_of
 from nnef_grad.language import syntax
@@ -35,8 +34,7 @@ from nnef_grad.language.check_document import check_fragments
 from nnef_grad.language.library import FragmentFile, Library, standard, with_fragments
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type, leaves
 from nnef_grad.ops import DECOMPOSITIONS, RULES, SHAPES
-from nnef_grad.ops.opset import OpSet
-from nnef_grad.ops.registry import Function, Rule, ShapeFunction, Shapes
+from nnef_grad.ops.registry import Function, OpSet, Rule, ShapeFunction, Shapes
 from nnef_grad.ops.traits import FLAT
 
 SUFFIX = "_vjp"

@@ -29,8 +29,13 @@ from typing import NamedTuple
 
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.ops.costs import byte_size, bytes_moved, multiply_adds
-from nnef_grad.ops.liveness import memory_alive, views_of
+from nnef_grad.ops.costs import (
+    byte_size,
+    bytes_moved,
+    memory_alive,
+    multiply_adds,
+    views_of,
+)
 from nnef_grad.ops.traits import PRODUCTS, SOURCES, UNIQUE
 
 UPDATE = "update"

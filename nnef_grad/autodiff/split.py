@@ -24,8 +24,8 @@ from typing import NamedTuple, TypeVar
 
 from nnef_grad.autodiff.backward import Backward, completed
 from nnef_grad.autodiff.recompute import is_delay
-from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import UsageError
+from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor

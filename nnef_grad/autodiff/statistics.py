@@ -18,9 +18,11 @@ from nnef_grad.ops.costs import (
     byte_text,
     bytes_moved,
     count_text,
+    memory_alive,
+    memory_held,
     multiply_adds,
+    views_of,
 )
-from nnef_grad.ops.liveness import memory_alive, memory_held, views_of
 from nnef_grad.ops.traits import FED
 
 
@@ -61,7 +63,7 @@ class Statistics:
         variable_bytes: the bytes of its variables.
         activation_bytes: the bytes of all tensors that it computes.
         peak_bytes: the most of them that are alive at a time, if each is dropped after
-            its last use and the outputs are kept; see `nnef_grad.ops.liveness`.
+            its last use and the outputs are kept; see `nnef_grad.ops.costs`.
         by_operation: the operations that compute something, in order.
         uncounted: the user's own operations, which are not counted.
     """

@@ -1,12 +1,11 @@
-"""Arrays, and arrays by name or label. numpy is imported by those who compute."""
+"""Arrays, and arrays by name or label: for what needs numpy anyway."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
+import numpy.typing as npt
 
-Array: TypeAlias = "npt.NDArray[Any]"
-Data: TypeAlias = "Mapping[str, Array]"
+Array = npt.NDArray[Any]
+Data = Mapping[str, Array]

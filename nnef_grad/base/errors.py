@@ -151,30 +151,21 @@ def refuse_unknown(names: Iterable[str], known: Collection[str], what: str) -> N
             raise UsageError(f"{what} '{name}'{suggestion(name, [*known])}")
 
 
-class located:  # noqa: N801
+@contextmanager
+def located(span: Span | None) -> Iterator[None]:
     """Gives errors that are raised inside without a place this one."""
-
-    __slots__ = ("_span",)
-
-    def __init__(self, span: Span | None) -> None:
-        self._span = span
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: object, error: BaseException | None, trace: object
-    ) -> None:
-        if isinstance(error, InvalidGraphError) and error.span is None:
-            remedy = error.problems[0].remedy
-            raise InvalidGraphError(error.message, self._span, remedy=remedy) from None
+    try:
+        yield
+    except InvalidGraphError as error:
+        if error.span is not None:
+            raise
+        remedy = error.problems[0].remedy
+        raise InvalidGraphError(error.message, span, remedy=remedy) from None
 
 
 @contextmanager
 def bounded_nesting(span: Span) -> Iterator[None]:
-    """Refuses a text nested too deeply for Python's recursion limit. The limit leaves
-    hundreds of levels, and ordinary texts do not pay for deep ones.
-    """
+    """Refuses a text that is nested too deeply for Python's recursion limit."""
     try:
         yield
     except RecursionError:

@@ -4,8 +4,8 @@ next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 Class = TypeVar("Class")
@@ -51,8 +51,12 @@ def _constructor(cls: Any) -> Any:
     open_class = type(cls.__name__, (cls,), {"__slots__": (), **own})
     init = [x for x in fields(cls) if x.init]
     defaults = {f"_{x.name}": x.default for x in init if x.default is not MISSING}
+    words = {x.name: x.name for x in init}
+    words |= {name[1:]: f"{name[1:]}={name}" for name in defaults}
+    keywords = [words.pop(x.name) for x in init if x.kw_only]
+    parameters = ["_class", *words.values(), *(["*", *keywords] if keywords else [])]
     lines = [
-        f"def __new__({', '.join(_parameters(init))}):",
+        f"def __new__({', '.join(parameters)}):",
         "_self = _new(_open)",
         *[f"_self.{x.name} = {x.name}" for x in init],
         *(["_self.__post_init__()"] if hasattr(cls, "__post_init__") else []),
@@ -65,15 +69,6 @@ def _constructor(cls: Any) -> Any:
     constructor.__qualname__ = f"{cls.__qualname__}.__new__"
     constructor.__annotations__ = {x.name: x.type for x in init}
     return constructor
-
-
-def _parameters(init: Sequence[Field[Any]]) -> list[str]:
-    """The parameters of a constructor; the default of one is called `_` and its name."""
-    words = {
-        x.name: x.name if x.default is MISSING else f"{x.name}=_{x.name}" for x in init
-    }
-    keywords = [words.pop(x.name) for x in init if x.kw_only]
-    return ["_class", *words.values(), *(["*", *keywords] if keywords else [])]
 
 
 def _arguments(self: Any) -> tuple[tuple[()], dict[str, Any]]:

@@ -15,9 +15,7 @@ _IMPORT = re.compile(r"^from (nnef_grad\.\S+) import (\w+) as \2$", re.MULTILINE
 
 
 def names_of_stub(package: str, file: str) -> tuple[list[str], Callable[[str], Any]]:
-    """The `__all__` and the `__getattr__` of a package; `file` is its `__init__.py`, which
-    has an `__init__.pyi` beside it.
-    """
+    """`__all__` and `__getattr__` of a package, from the `.pyi` beside its `file`."""
     with open(f"{file}i", encoding="utf-8") as stub:  # noqa: PTH123
         origins = {name: module for module, name in _IMPORT.findall(stub.read())}
 

@@ -82,9 +82,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 
 def _all_fit(value: Any, parts: tuple[Any, ...]) -> bool:
-    """Whether the items of a container are of their kinds; what makes its items when it is
-    asked for them, such as data in files, is not asked.
-    """
+    """Whether items fit; what makes its items when asked for them is not asked."""
     if isinstance(value, dict) and len(parts) == 2:
         return all(_fits(k, parts[0]) and _fits(v, parts[1]) for k, v in value.items())
     if isinstance(value, (list, tuple, set, frozenset)) and len(parts) == 1:

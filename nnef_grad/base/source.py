@@ -74,9 +74,7 @@ class Span(NamedTuple):
         }
 
     def excerpt(self) -> str:
-        """The line of the span with a caret under its first character and a tilde under
-        each further one. A long line is cut to the part around the span.
-        """
+        """The line with a caret and tildes under the span; a long one is cut."""
         line, column = self.source.line(self.line), self.column - 1
         start = 0 if len(line) <= LONG_LINE else max(0, column - LONG_LINE // 2)
         shown = line[start : start + LONG_LINE]

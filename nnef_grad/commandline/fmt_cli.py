@@ -35,7 +35,7 @@ def main(files: tuple[str, ...], check: bool) -> None:
     """
     sources = {
         name: console.read_stdin() if name == console.PIPE else read_source(name)
-        for name in files
+        for name in dict.fromkeys(files)
     }
     texts = {name: format_text(source) for name, source in sources.items()}
     changed = [name for name in sources if texts[name] != sources[name].text]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import nnef_grad
 from nnef_grad.base.errors import UsageError
 from nnef_grad.commandline import console
-from nnef_grad.emit.loops import LONGEST, SHORT
+from nnef_grad.emit.bodies import LONGEST, SHORT
 from nnef_grad.graph.extents import symbols_of
 from nnef_grad.graph.symbols import with_numbers
 from nnef_grad.model import Options, declared_variables, from_container, from_source

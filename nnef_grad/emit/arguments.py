@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Union, cast
 
 from nnef_grad.base.errors import InvalidGraphError, brief, suggestion
 from nnef_grad.base.frozen import NOTHING, FrozenDict
-from nnef_grad.base.memo import Memo
+from nnef_grad.base.process import Memo
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.language import syntax, types
@@ -53,9 +53,7 @@ def settings_key(call: Call | Operation) -> str:
 def bind(
     fragment: syntax.Fragment, values: Mapping[str, Evaluated], dtype: str | None
 ) -> Call:
-    """The call of an invocation, defaults filled in. The values of the arguments, by
-    parameter, are of the right types.
-    """
+    """The call of an invocation, of values of the right types, defaults filled in."""
     whole: dict[str, Any] = dict(fragment.defaults)
     for name, value in values.items():
         whole[name] = freeze(value) if isinstance(value, (list, tuple)) else value

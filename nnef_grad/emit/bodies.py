@@ -7,13 +7,36 @@ simplified each time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import replace
 from typing import Any, NamedTuple
 
+from nnef_grad.base.errors import InvalidGraphError, located
 from nnef_grad.base.source import Span
 from nnef_grad.emit.arguments import Call, settings_key
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.graph.ir import Operation, Tensor, map_tensors, tensors
+from nnef_grad.emit.simplify import simplify
+from nnef_grad.graph.extents import has_symbols, may_exceed
+from nnef_grad.graph.ir import (
+    Graph,
+    Operand,
+    Operation,
+    Tensor,
+    map_tensors,
+    shape_of,
+    tensors,
+)
+from nnef_grad.graph.loops import (
+    Loop,
+    declaration,
+    external,
+    is_loop,
+    loop_of,
+    steps_of,
+)
+from nnef_grad.graph.names import step_names, substitute
+from nnef_grad.graph.symbols import number_needed_by
+from nnef_grad.ops.registry import OpSet
 
 # The longest name that gets further words.
 LONG_NAME = 60
@@ -22,19 +45,13 @@ MARK = "/"
 
 
 class Inner(NamedTuple):
-    """An operation of a body.
-
-    Attributes:
-        operation: the operation.
-        settings: its `settings_key`.
-        shapes: for each result its shape, or a tuple of shapes.
-        words: for each result the name of a value inside the body, and words for a step
-            on the way to the value.
-    """
+    """An operation of a body, with its `settings_key`."""
 
     operation: Operation
     settings: str
+    # For each result its shape, or a tuple of shapes.
     shapes: tuple[Any, ...]
+    # For each result the name of a value inside the body, and words for a step to it.
     words: list[tuple[str, str]]
 
 
@@ -77,16 +94,9 @@ def instantiate(
     fill: bool = False,
 ) -> tuple[Any, ...] | None:
     """Emits a body for some inputs, and returns its results; None where one is simplified
-    to a number, and is not filled, or where a name is too long: it would be another one,
-    had the operations been emitted for these inputs first.
-
-    Args:
-        body: the body.
-        emit: emits the operations.
-        inputs: what stands in the places of the inputs of the body.
-        naming: turns the name of a value inside the body into a hint, instead of `emit`.
-        caller: the place of what the body is emitted for.
-        fill: whether a result that is simplified to a number becomes a constant.
+    to a number, unless it is to become a constant by `fill`, or where a name is too long: it
+    would be another one, had the operations been emitted for these inputs first. `naming`
+    turns names inside the body into hints; `caller` is the place of what it is emitted for.
     """
     naming = naming or emit.naming
     values: dict[Tensor, Any] = dict(zip(body.inputs, inputs, strict=True))
@@ -125,9 +135,7 @@ def instantiate(
 def _hints(
     words: list[tuple[str, str]], naming: Callable[[str], str]
 ) -> tuple[str, ...] | None:
-    """The hints for results. The words of a step on the way to a value are added while the
-    name is short; None, if one is too long with them.
-    """
+    """The hints for results, with the words of steps; None, if one is too long with them."""
     hints = []
     for word, suffix in words:
         name = naming(word)
@@ -137,3 +145,168 @@ def _hints(
                 return None
         hints.append(name)
     return tuple(hints)
+
+
+# ---- Loops ----
+
+# A graph that is longer would take minutes to load.
+LONGEST = 1000
+# So many steps one after the other are about as fast as a loop, where there are loops.
+SHORT = 4
+
+
+def emit_loop(
+    emit: Emitter,
+    loop: Loop,
+    operands: Sequence[Tensor],
+    hints: tuple[str, ...] = (),
+    span: Span | None = None,
+) -> tuple[Tensor, ...]:
+    """Emits a loop on a tensor for each input of its body, a whole one where it scans, and
+    returns its results. What is the same at each step is computed before it.
+    """
+    loop, operands = hoisted(emit, loop, operands)
+    call = Call(declaration(loop), tuple(operands), {"loop": loop}, None)
+    results: Any = emit.emit_op(call, hints=hints, span=span)
+    return results  # type: ignore[no-any-return]
+
+
+def hoisted(
+    emit: Emitter, loop: Loop, operands: Sequence[Tensor], *, constants: bool = False
+) -> tuple[Loop, tuple[Tensor, ...]]:
+    """The loop without operations that do not depend on the step, which are emitted before
+    it, and its operands, with the results of these in place of what they are made of.
+    `constants` says whether constants leave the body, too.
+    """
+    body, count = loop.body, len(loop.full)
+    before = _invariant(loop, constants)
+    moved = [tensor for op in before for tensor in op.outputs]
+    moving = body_of(loop.full, before, moved, body.names.__getitem__)
+    results = instantiate(moving, emit, operands[:count], naming=str, fill=True)
+    assert results is not None
+    outside = dict(
+        zip((*loop.full, *moved), (*operands[:count], *results), strict=True)
+    )
+    sources = {*before, *(op for op in body.operations if op.name == "external")}
+    inner = [op for op in body.operations if op not in sources]
+    read = {t for op in inner for t in op.inputs}
+    full = [tensor for tensor in outside if tensor in read]
+    inputs = (*full, *body.inputs[count:])
+    changed = replace(body, inputs=inputs, operations=(*map(external, inputs), *inner))
+    before_steps = (outside[tensor] for tensor in full)
+    return replace(loop, body=changed), (*before_steps, *operands[count:])
+
+
+def _invariant(loop: Loop, constants: bool) -> list[Operation]:
+    """The operations that see what all steps see, and whose results stay inside."""
+    same, moved = {*loop.full}, list[Operation]()
+    for op in loop.body.operations:
+        is_source = op.name == "constant" and not constants
+        is_same = op.name != "external" and same.issuperset(op.inputs)
+        is_inside = set(op.outputs).isdisjoint(loop.body.outputs)
+        if is_same and is_inside and not is_source:
+            same.update(op.outputs)
+            moved.append(op)
+    return moved
+
+
+def is_short(operation: Operation) -> bool:
+    """Whether an operation is a loop whose steps may be put one after the other."""
+    return is_loop(operation) and not may_exceed(steps_of(operation), LONGEST)
+
+
+def has_open_count(operation: Operation) -> bool:
+    """Whether an operation is a loop whose number of steps has symbols."""
+    return is_loop(operation) and has_symbols(steps_of(operation))
+
+
+def unrolled(emit: Emitter, operation: Operation) -> Sequence[Operand]:
+    """Emits a loop as its steps, one after the other, and returns its results."""
+    loop, count = loop_of(operation), steps_of(operation)
+    whole = operation.inputs[len(loop.full) + loop.states :]
+    full = operation.inputs[: len(loop.full)]
+    states: Sequence[Any] = operation.inputs[len(full) : len(full) + loop.states]
+    body, steps = loop.body, list[Sequence[Any]]()
+    inner = [op for op in body.operations if op.name != "external"]
+    one = body_of(body.inputs, inner, body.outputs, body.names.__getitem__)
+    for step in range(count):
+        parts = []
+        for x, way in zip(whole, loop.scanned, strict=True):
+            at = step if way.direction > 0 else count - 1 - step
+            parts.append(emit("slice", x, axes=[way.axis], begin=[at], end=[at + 1]))
+        results = instantiate(one, emit, [*full, *states, *parts], fill=True)
+        assert results is not None
+        steps.append(results)
+        states = results[: loop.states]
+    gathered = [
+        emit("concat", [s[output] for s in steps][:: way.direction], axis=way.axis)
+        for output, way in loop.collected
+    ]
+    return [*states, *gathered]
+
+
+# ---- Bodies in the place of operations ----
+
+Decompose = Callable[[Emitter, Operation], Sequence[Any]]
+
+
+def inline(
+    graph: Graph,
+    body: Callable[[Operation], Decompose | None],
+    opset: OpSet | None = None,
+    distinct: Set[Tensor] = frozenset(),
+) -> Graph:
+    """The graph with bodies in the place of operations, by what `body` returns for one: it
+    emits the body, and returns a value for each result; None, where the operation stays.
+    Tensors keep their names, and new ones are called after the result that they lead to.
+    Bodies may hold operations of the opset, the standard's if not given, and share no
+    `distinct` tensors, though they compute the same.
+    """
+    bodies = [body(op) for op in graph.operations]
+    if not any(bodies):
+        return graph
+    declared = (opset or OpSet()).extended(graph.fragments)
+    emitter = Emitter(declared, graph.names, simplify, opaque=distinct)
+    results: dict[Tensor, Tensor] = {}
+    for operation, build in zip(graph.operations, bodies, strict=True):
+        if build is None:
+            is_shared = distinct.isdisjoint(operation.outputs)
+            emitter.append(operation, is_shared=is_shared)
+        else:
+            _put(build, operation, emitter, results)
+    operations = tuple([substitute(op, results) for op in emitter.operations])
+    names = emitter.assigned_names(operations, reserved=graph.tensors)
+    return replace(graph, operations=operations, names=names)
+
+
+def _put(
+    build: Decompose,
+    operation: Operation,
+    emitter: Emitter,
+    results: dict[Tensor, Tensor],
+) -> None:
+    """Emits a body in the place of an operation, and pairs what it made with the results."""
+    declared = operation.definition.results
+    subject = emitter.names[operation.outputs[0]]
+    # A single result has the name of the operation's.
+    own = {declared[0].name: subject} if len(declared) == 1 else {}
+    emitter.naming = step_names(f"{subject}_{{}}", own)
+    emitter.origin, emitter.span = operation.origin, operation.span
+    with located(operation.span), number_needed_by(operation):
+        values = build(emitter, operation)
+    for result, value in zip(operation.results, values, strict=True):
+        is_array = isinstance(result, tuple)
+        whole = (result, value) if is_array else ((result,), (value,))
+        for tensor, part in zip(*whole, strict=True):
+            if (shape := shape_of(part)) != tensor.shape:
+                message = (
+                    f"the body of '{operation.name}' gives a tensor of shape {list(shape)}"
+                    f" for '{emitter.names[tensor]}' of shape {list(tensor.shape)}"
+                )
+                raise InvalidGraphError(message, operation.span)
+            is_new = isinstance(part, Tensor) and emitter.is_new(part)
+            if is_new and part not in results:
+                results[part] = tensor
+            elif part is not tensor:
+                emitter.emit_to(tensor, "copy", part)
+    emitter.note_producer(operation)

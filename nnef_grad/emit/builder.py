@@ -24,7 +24,7 @@ from nnef_grad.graph.stops import says_stop
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import check_document
 from nnef_grad.language.labels import label_steps
-from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.registry import OpSet
 
 ShapeOf = Callable[[str, Shape], Shape]
 
@@ -38,15 +38,10 @@ def build_graph(
     lenient: bool = False,
 ) -> Graph:
     """The flat graph of a document, with the shape of every tensor. An error reports all
-    problems that do not follow from others.
-
-    Args:
-        document: what was parsed.
-        opset: the operations that the document may use without declaring them, and the
-            shape functions of those that it declares; the standard's, if not given.
-        shapes: gives the shape of an external from its name and its declared shape.
-        compounds: the standard operations whose bodies are put in their place.
-        lenient: whether known mistakes of exporters are repaired, with warnings.
+    problems that do not follow from others. The opset has the operations that need no
+    declaration, and the shape functions of those that are declared; `shapes` gives the shape
+    of an external from its name and its declared shape. The `compounds` are replaced by
+    their bodies, and known mistakes of exporters are repaired if it is lenient.
     """
     opset = opset or OpSet()
     warnings: list[Problem] = []
@@ -96,14 +91,10 @@ def _adjustment(
 
 
 class _GraphBody:
-    """The statements of the graph, whose tensors keep their names.
-
-    A statement that fails leaves its names without a value, and statements that read them
-    are skipped: one run finds all problems that do not follow from others.
-
-    Most statements of a large graph are like an earlier one: they invoke the same operation
-    with nothing but tensors, of the same data types and shapes. What is bound and inferred
-    for the first of them is so for all.
+    """The statements of the graph, whose tensors keep their names. Those that read the names
+    of one that fails are skipped: a run finds all problems that do not follow from others.
+    Most invoke an operation like an earlier one, with nothing but tensors of the same data
+    types and shapes: what is bound and inferred for the first of them is so for all.
     """
 
     def __init__(self, graph: syntax.GraphDefinition, evaluator: Evaluator) -> None:

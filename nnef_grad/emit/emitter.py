@@ -3,21 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Any
+from typing import Any, Union
 
 from nnef_grad.base.errors import InvalidGraphError, suggestion
 from nnef_grad.base.frozen import FrozenDict, OpenDict
 from nnef_grad.base.source import Span
 from nnef_grad.emit.arguments import Call, bind, bind_call, settings_key
-from nnef_grad.emit.firsts import Firsts
-from nnef_grad.emit.shape_inference import ShapeInference
+from nnef_grad.emit.rule_results import ShapeInference
 from nnef_grad.graph.ir import STOP, Operand, Operation, Result, Shape, Tensor, tensors
 from nnef_grad.graph.loops import external
 from nnef_grad.graph.names import assign_names
 from nnef_grad.graph.stops import says_stop, stop_definition
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type
-from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.registry import OpSet
 from nnef_grad.ops.traits import UNIQUE
+
+Computed = Union[Call, Operation]
+
+
+# ---- Operations that compute the same ----
+
+
+class Firsts:
+    """Operations, to be found by what they compute."""
+
+    def __init__(self) -> None:
+        # Most begin like none that is looked for, with the same name and first tensor:
+        # their keys are never asked for.
+        # By their beginnings, those that have no key yet.
+        self._begun: dict[object, list[Operation]] = {}
+        self._by_key: dict[object, Operation] = {}
+
+    def add(self, operation: Operation) -> None:
+        """Adds an operation, which may compute the same as another one."""
+        self._begun.setdefault(_beginning(operation), []).append(operation)
+
+    def find(self, call: Computed, settings: str | None = None) -> Operation | None:
+        """The first operation that computes what a call does, if there is one."""
+        begun = self._begun.get(_beginning(call))
+        if begun is None:
+            return None
+        for operation in begun:
+            self._by_key.setdefault(operation_key(operation), operation)
+        begun.clear()
+        return self._by_key.get(operation_key(call, settings))
+
+    def first(self, operation: Operation) -> Operation:
+        """The first operation that computes the same as one, which is added."""
+        earlier = self.find(operation)
+        if earlier is None:
+            self.add(operation)
+        return earlier or operation
+
+
+def operation_key(call: Computed, settings: str | None = None) -> tuple[object, ...]:
+    """Equal for what computes the same; `settings` is its `settings_key`, if known."""
+    operands = [o if type(o) is Tensor else _identity(o) for o in call.operands]
+    settings = settings_key(call) if settings is None else settings
+    return call.definition.name, call.dtype, settings, *operands
+
+
+def _beginning(call: Computed) -> object:
+    name, operands = call.definition.name, call.operands
+    first = operands[0] if operands else None
+    return (name, first) if type(first) is Tensor else name
+
+
+def _identity(operand: Operand) -> object:
+    """A tensor; for a literal, what is equal for the same one alone."""
+    if isinstance(operand, tuple):
+        return tuple(map(_identity, operand))
+    return operand if isinstance(operand, Tensor) else (type(operand), repr(operand))
+
+
+# ---- The emitter ----
 
 Simplifier = Callable[["Emitter", Call], "Operand | None"]
 # How many rewrites may be tried within each other: one that passes an operation on to what
@@ -28,9 +87,7 @@ LITERAL = "a literal"
 
 
 class Tracker:
-    """Observes the operations that are emitted, and may replace their operands. The
-    emitter keeps the producer of each tensor in it.
-    """
+    """Observes operations and may replace their operands; it has each tensor's producer."""
 
     def __init__(self) -> None:
         self.producers: dict[Tensor, Operation] = {}
@@ -49,24 +106,8 @@ class Tracker:
 
 
 class Emitter:
-    """A growing list of operations.
-
-    A new tensor has a hint, what it should be called; `assign_names` gives it a name when
-    it is known which operations stay.
-
-    Attributes:
-        opset: the operations that can be emitted.
-        operations: those emitted so far.
-        names: what tensors are called: those of the graphs that operations were taken
-            from, and new ones that must have their names.
-        hints: for each other tensor, what it should be called.
-        origin: the forward operation that the next operations are the derivative of.
-        span: the place in the source of the next operations that are emitted by a call.
-        naming: turns the name of a value inside a rule or fragment into a hint.
-        simplified: for each tensor that was found in place of the result of an
-            operation, that operation.
-        opaque: tensors whose producers no rewrite may look at: what is emitted depends on
-            the tensor itself, as somebody differentiates with respect to it.
+    """A growing list of operations. A new tensor has a hint, what it should be called;
+    `assign_names` gives it a name when it is known which operations stay.
     """
 
     def __init__(
@@ -79,12 +120,18 @@ class Emitter:
     ) -> None:
         self.opset = opset
         self.operations: list[Operation] = []
+        # What tensors are called, or, if new ones need not have their names, should be.
         self.names: OpenDict[Tensor, str] = OpenDict(names or {})
         self.hints: dict[Tensor, str] = {}
+        # Tensors whose producers no rewrite may look at: what is emitted depends on the
+        # tensor itself, as somebody differentiates with respect to it.
         self.opaque = opaque
+        # What the next operations are the derivative of, and their place in the source.
         self.origin: Operation | None = None
         self.span: Span | None = None
+        # Turns the name of a value inside a rule or fragment into a hint.
         self.naming: Callable[[str], str] = str
+        # The operations in the places of whose results other tensors were found.
         self.simplified: dict[Tensor, Call] = {}
         self._simplify = simplify
         self._depth = 0
@@ -132,16 +179,9 @@ class Emitter:
         shapes: Sequence[Any] | None = None,
     ) -> tuple[Operand, ...]:
         """Emits an operation and returns its results, or the operand that equals the
-        result of an operation that is simplified away.
-
-        Args:
-            call: the operation, with a value for each parameter.
-            hints: for each result the name that it should get.
-            names: for each result the name that it has, if the names are final; a tuple
-                of names for an array of tensors.
-            span: the place in the source.
-            settings: the `settings_key` of the operation, if it is known.
-            shapes: the shape of each result, or a tuple of shapes, if they are known.
+        result of one that is simplified away. For each result there is a hint, or a final
+        name, or a tuple of them; `settings` is the `settings_key`, and `shapes` are those of
+        the results, if they are known.
         """
         name = call.definition.name
         operands = self._tracker.prepare(self, name, call.operands)
@@ -307,9 +347,7 @@ class Emitter:
     def assigned_names(
         self, operations: Iterable[Operation], reserved: Iterable[str]
     ) -> FrozenDict[Tensor, str]:
-        """The names of all tensors, now that it is known which operations stay, and that
-        nothing is emitted any more; see `assign_names`.
-        """
+        """The names of all tensors, when nothing is emitted any more; see `assign_names`."""
         self._firsts = Firsts()
         assign_names(operations, self.names, self.hints, reserved)
         return self.names.frozen()

@@ -40,9 +40,7 @@ Adjustment = Callable[[Call, str, Span], Call]
 
 
 class Evaluator:
-    """Evaluates expressions over compile-time values and tensors; invocations of the
-    fragments that are `inlined` become their bodies.
-    """
+    """Evaluates expressions; invocations of `inlined` fragments become their bodies."""
 
     def __init__(
         self,
@@ -64,13 +62,8 @@ class Evaluator:
         hint: str,
         target: syntax.Target | None = None,
     ) -> Any:
-        """The value of an expression that was checked.
-
-        Args:
-            expression: the expression.
-            scope: the values of the names in it.
-            hint: what the tensor that it makes should be called.
-            target: the names that the results of an invocation must have, in a graph.
+        """The value of an expression that was checked. The tensor that it makes should be
+        called `hint`; results of an invocation in a graph get the names of the target.
         """
         if isinstance(expression, syntax.Invocation):
             return self._invocation(expression, scope, hint, target)
@@ -83,13 +76,8 @@ class Evaluator:
         naming: Callable[[str], str],
         caller: Span | None,
     ) -> dict[str, Any]:
-        """Evaluates the body of a fragment, and returns the value of each result by name.
-
-        Args:
-            fragment: a fragment with a body.
-            bound: a value for each parameter.
-            naming: what a value of the body should be called, from its name there.
-            caller: the place of the invocation.
+        """Evaluates the body of a fragment for a value of each parameter, and returns the
+        value of each result by name; `naming` says what to call a value of the body.
         """
         assert fragment.body is not None
         outer, self.caller = self.caller, caller

@@ -19,7 +19,7 @@ from nnef_grad.base.errors import (
 from nnef_grad.base.source import Source, Span
 from nnef_grad.graph.ir import Graph, Quantization, Shape, Tensor
 from nnef_grad.graph.names import advice_on
-from nnef_grad.graph.quantization import carry_quantization
+from nnef_grad.graph.passes import carry_quantization
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library, standard
 from nnef_grad.language.parser import parse_quantization
@@ -45,20 +45,9 @@ MISSPELT = 20
 def read_quantization(
     source: Source, graph: Graph, library: Library | None = None
 ) -> dict[str, Quantization]:
-    """The quantization info for the tensors of a graph, checked.
-
-    Args:
-        source: the text.
-        graph: the graph that it belongs to.
-        library: the operations that are known; the standard's, if not given.
-
-    Returns:
-        The entries by the name of the tensor, in the order of the graph's tensors.
-
-    Raises:
-        NnefSyntaxError: the text is no file of quantization info.
-        InvalidGraphError: entries do not fit the graph or their operation; the error
-            names all that is wrong with them.
+    """The entries for the tensors of a graph, checked, by their names, in the graph's order.
+    An `InvalidGraphError` names all that is wrong. The operations are those of the library,
+    or else the standard's.
     """
     reader = _Reader(graph, library if library is not None else standard())
     for entry in parse_quantization(source):
@@ -184,9 +173,7 @@ def _check_shapes(
     tensor: Tensor,
     attributes: Mapping[str, Value],
 ) -> None:
-    """Tensors among the attributes are broadcast to the tensor of the entry, and those of
-    the standard's operations fit its shape function.
-    """
+    """Tensors among the attributes are broadcast to that of the entry; shapes fit."""
     try:
         operands = [p.name for p in operation.operands[1:]]
         shapes = {name: _shape_of(name, attributes[name]) for name in operands}

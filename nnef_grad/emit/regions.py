@@ -56,10 +56,8 @@ def avg_roi_pool_decomposition(emit: Emitter, op: Operation) -> list[Tensor]:
 @decomposition("max_roi_pool")
 def max_roi_pool_decomposition(emit: Emitter, op: Operation) -> list[Tensor]:
     """The maxima of the cells along each axis, from the last to the first, so that the
-    first of equal maxima wins, row by row, as in max_pool.
-
-    The elements of a cell are not known before the run. They are found among all
-    elements of the axis, which takes p times the memory of N feature maps.
+    first of equal maxima wins, as in max_pool. Which elements are in a cell is not known
+    before the run: they are found among all, in p times the memory of N feature maps.
     """
     corners = emit("round", op.inputs[1], hint="corners")
     values, shape = _items(emit, op)
@@ -132,9 +130,7 @@ def _expanded(emit: Emitter, name: str, axis: _Axis, **values: Any) -> Sequence[
 
 
 def _items(emit: Emitter, op: Operation) -> tuple[Tensor, Shape]:
-    """The feature maps in which the regions lie, with the elements of [N, C, E...]; or
-    the only one that there is. And that shape.
-    """
+    """The feature maps of the regions, or the only one; and their shape [N, C, E...]."""
     maps, rois, batch_index = op.inputs
     is_one, shape = maps.shape[0] == 1, (rois.shape[0], *maps.shape[1:])
     items = maps if is_one else emit("gather", maps, batch_index, hint="items")
@@ -142,10 +138,8 @@ def _items(emit: Emitter, op: Operation) -> tuple[Tensor, Shape]:
 
 
 def _product(emit: Emitter, op: Operation, matrices: Sequence[Tensor]) -> Tensor:
-    """The feature maps, multiplied by a matrix [N, p, E] along each axis.
-
-    A product takes away the last axis and puts the new one in front, so that the axes
-    take turns and are transposed once, in the end.
+    """The feature maps, multiplied by a matrix [N, p, E] along each axis: a product puts
+    the new axis in front of all, and they are transposed once, in the end.
     """
     x, (count, *extents) = _items(emit, op)
     for axis, matrix in reversed(list(zip(_axes(op), matrices, strict=True))):

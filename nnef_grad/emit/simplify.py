@@ -26,9 +26,9 @@ from nnef_grad.graph.ir import (
 from nnef_grad.graph.names import substitute
 from nnef_grad.graph.passes import count_uses, prune, without_needless
 from nnef_grad.language.library import standard
-from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.elementwise import broadcast, fits_into
 from nnef_grad.ops.parts import inside, slice_positions
+from nnef_grad.ops.shape import Positions
 from nnef_grad.ops.traits import RESHAPING
 
 
@@ -84,10 +84,9 @@ def restore(graph: Graph, simplified: Mapping[Tensor, Call]) -> Graph:
 def without_detours(
     graph: Graph, kept: Set[Tensor] = frozenset(), joins: bool = False
 ) -> Graph:
-    """The graph with tensors in the places of what several transpositions, or several
-    changes of shape, make the same of them again: in a document of a dialect, filters go
-    such a way. The kept tensors stay, as what makes them does; `joins` says whether there
-    is one operation in the place of two in a row that lead elsewhere.
+    """The graph without transpositions, or changes of shape, that lead back to a tensor: in
+    a document of a dialect, filters go such a way. The kept tensors stay; `joins` says
+    whether there is one operation in place of two in a row that lead elsewhere.
     """
     stays = kept | {*graph.outputs}
     fixed = stays | {*graph.inputs, *graph.variables}
@@ -167,12 +166,6 @@ def neutral(value: float) -> Rewrite:
 def neutral_on_the_right(value: float) -> Rewrite:
     """x - 0.0, x / 1.0 and x ^ 1.0"""
     return wants(LITERAL)(lambda emit, x, y: x if _literal(y, value) else None)
-
-
-@wants(LITERAL)
-def subtract_from_zero(emit: Emitter, x: Operand, y: Operand) -> Any:
-    """0.0 - y"""
-    return emit("neg", y) if _literal(x, 0.0) and isinstance(y, Tensor) else None
 
 
 @wants("neg")
@@ -321,9 +314,7 @@ def reduce_first(emit: Emitter, x: Operand, *, axes: Shape, normalize: bool) -> 
 
 @wants(*FACTORS)
 def squeeze_first(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
-    """A factor without the axes that are removed is applied when they are gone: what it
-    is applied to may be wanted without them elsewhere, too.
-    """
+    """A factor without the axes that are removed is applied when they are gone."""
     squeezed = partial(emit, "squeeze", hint="sum", axes=axes)
     return _factor_last(emit, x, squeezed, lambda s: all(a >= len(s) for a in axes))
 
@@ -334,9 +325,8 @@ def _factor_last(
     linear: Callable[[Operand], Tensor],
     is_factor: Callable[[Shape], bool],
 ) -> Any:
-    """A linear operation on what a factor is applied to, then the factor, whose shape says
-    that it is one. Factors further away stay: each of a chain of products would pull out
-    all those before it.
+    """A linear operation on what a factor is applied to, then the factor. Those further
+    away stay: each of a chain of products would pull out all those before it.
     """
     product = emit.made_by(x, *FACTORS)
     if product is None:
@@ -387,7 +377,7 @@ def _repeats_singletons(tile: Operation) -> bool:
 
 REWRITES: dict[str, tuple[Rewrite, ...]] = {
     "add": (neutral(0.0), broadcast_instead("add")),
-    "sub": (neutral_on_the_right(0.0), subtract_from_zero, broadcast_instead("sub")),
+    "sub": (neutral_on_the_right(0.0), broadcast_instead("sub")),
     "mul": (neutral(1.0), multiply_by_minus_one, broadcast_instead("mul")),
     "div": (neutral_on_the_right(1.0), broadcast_instead("div")),
     "pow": (neutral_on_the_right(1.0),),

@@ -61,7 +61,7 @@ class MisfitError(ValueError):
 
 # The numbers that a tensor has whatever the model is fed, if any, at the place where they
 # are needed; and those of a value, or else the value itself.
-NumbersOf = Callable[[Tensor, Span], "Array | None"]
+NumbersOf = Callable[[Tensor, Span], Array | None]
 Known = Callable[[Any], Any]
 
 

@@ -18,7 +18,7 @@ from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.graph.passes import prune
 from nnef_grad.language.library import FragmentFile, Joined, Library, extras, standard
-from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.registry import OpSet
 from nnef_grad.ops.traits import RESHAPING
 
 # Larger constants would make the text unreadable: they are variables.

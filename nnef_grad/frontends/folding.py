@@ -19,7 +19,7 @@ from nnef_grad.interpreter import EVALUATIONS
 from nnef_grad.interpreter.execution import execute
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type
-from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.registry import OpSet
 
 # The results of these are integers where their operands are; a quotient is truncated.
 WHOLE = frozenset(

@@ -41,8 +41,7 @@ from nnef_grad.language.library import Library, standard
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.typecheck import identifiers
 from nnef_grad.language.types import GENERIC, OPERATIONS, ArrayType, TensorType
-from nnef_grad.ops.shape import reshaped
-from nnef_grad.ops.tensors import number
+from nnef_grad.ops.shape import number, reshaped
 from nnef_grad.ops.traits import FED
 
 # The arguments of an operation, by the names of its parameters.

@@ -1,3 +1,1 @@
-"""The flat graph, the intermediate representation. Nothing here depends on syntax
-trees, or on the meaning of operations.
-"""
+"""The flat graph. Nothing here depends on documents, or on the meaning of operations."""

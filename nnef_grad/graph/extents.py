@@ -31,12 +31,9 @@ Symbols = tuple[str, ...]
 
 
 class OpenExtentError(InvalidGraphError):
-    """The number of an extent with symbols is needed.
+    """The number of an extent with symbols is needed."""
 
-    Attributes:
-        is_named: whether the message names the operation that needs it, in the document.
-    """
-
+    # Whether the message names the operation that needs it, in the document.
     is_named = False
 
     def __init__(self, need: str, span: Span | None = None) -> None:
@@ -52,9 +49,7 @@ class OpenExtentError(InvalidGraphError):
 
 
 def _of_numbers(method: Callable[[Extent, Any], Any]) -> Callable[[Extent, Any], Any]:
-    """Arithmetic with an extent or an integer, of numpy too. With a fraction it needs the
-    number, and with others there is none.
-    """
+    """Arithmetic with extents and integers; with a fraction it needs the number."""
 
     def checked(self: Extent, other: object) -> Any:
         if isinstance(other, (Integral, Extent)):
@@ -66,12 +61,9 @@ def _of_numbers(method: Callable[[Extent, Any], Any]) -> Callable[[Extent, Any],
 
 @frozen()
 class Extent:
-    """A polynomial of symbols that is no number: see the module.
+    """A polynomial of symbols that is no number: see the module."""
 
-    Attributes:
-        terms: the coefficient of each product of symbols, none of which is zero.
-    """
-
+    # The coefficient of each product of symbols, none of which is zero.
     terms: FrozenDict[Symbols, int]
 
     # Numbers of numpy leave the arithmetic to this class.
@@ -214,9 +206,7 @@ def may_exceed(extent: Dimension, bound: Dimension) -> bool:
 
 
 def at_least(extent: Dimension, bound: Dimension) -> Any:
-    """The larger one of two, if it is the same one for all numbers. `max` also asks
-    whether they may be equal.
-    """
+    """The larger one of two, if it is the same one for all numbers, unlike `max`."""
     least, most = _bounds(extent - bound)
     if least >= 0 or most <= 0:
         return extent if least >= 0 else bound

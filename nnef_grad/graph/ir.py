@@ -174,19 +174,12 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """The quantization of a tensor.
-
-    Attributes:
-        tensor: the name of the tensor.
-        operation: the declaration of the operation, from the standard or the document.
-        attributes: a value for each parameter but the first, by name, in declared
-            order, with defaults filled in. The value of a tensor parameter is a number,
-            or a constant tensor as nested tuples, for example with a value per channel.
-        span: the name of the tensor in the source text; None if there is none.
-    """
+    """The quantization of a tensor, by its name; `span` is that in the source text."""
 
     tensor: str
     operation: Fragment
+    # A value for each parameter but the first, with defaults filled in. That of a tensor
+    # is a number, or nested tuples, for example with a value per channel.
     attributes: Mapping[str, Value]
     span: Span | None = field(default=None, compare=False, repr=False)
 
@@ -303,9 +296,7 @@ class Graph:
 
 
 def tensors(values: Iterable[object]) -> tuple[Tensor, ...]:
-    """The tensors among values, including nested ones, in order. A tuple of tensors is
-    returned itself: a large graph has many.
-    """
+    """The tensors among values, nested ones too; a tuple of them is itself."""
     whole = tuple(values)
     for value in whole:
         if type(value) is not Tensor:

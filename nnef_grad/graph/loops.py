@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import is_
 from typing import NamedTuple
 
 from nnef_grad.base.source import Source, Span
@@ -35,14 +36,10 @@ from nnef_grad.language.syntax import Result as Declared
 
 
 class Way(NamedTuple):
-    """How the steps of a loop go along a tensor, an element of an axis at a time.
-
-    Attributes:
-        axis: the axis.
-        direction: 1 from its beginning, -1 from its end.
-    """
+    """How the steps of a loop go along a tensor, an element of an axis at a time."""
 
     axis: int
+    # 1 from its beginning, -1 from its end.
     direction: int = 1
 
     @property
@@ -60,12 +57,7 @@ class Way(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """An output that a loop collects.
-
-    Attributes:
-        output: the place of the part among the outputs of the body.
-        way: where the parts are put.
-    """
+    """An output that a loop collects: its place among the body's, and where parts go."""
 
     output: int
     way: Way
@@ -73,17 +65,13 @@ class Collected(NamedTuple):
 
 @dataclass(frozen=True)
 class Loop:
-    """The body of a loop, and the use of its operands.
+    """The body of a loop, and the use of its operands."""
 
-    Attributes:
-        body: a flat graph without variables; its outputs differ, and are no inputs.
-        states: how many of its inputs are states, whose next values are its first outputs.
-        scanned: for each of its last inputs, how it is scanned: at least one.
-        collected: the collected outputs.
-    """
-
+    # A flat graph without variables; its outputs differ, and are no inputs.
     body: Graph
+    # How many of its inputs are states, whose next values are its first outputs.
     states: int
+    # For each of its last inputs, how it is scanned: at least one.
     scanned: tuple[Way, ...]
     collected: tuple[Collected, ...]
 
@@ -128,7 +116,6 @@ class Loop:
 
 def _content(body: Graph) -> object:
     """Of equal text for bodies that do the same under the same names."""
-
     named = partial(map_tensors, lambda tensor: (body.names[tensor], tensor))
     operations = [
         (op.name, op.dtype, named(op.operands), op.attributes, named(op.results))
@@ -149,11 +136,6 @@ def loop_of(operation: Operation) -> Loop:
     return loop
 
 
-def operations_in(operation: Operation) -> tuple[Operation, ...]:
-    """The operations of the body of a loop."""
-    return loop_of(operation).body.operations
-
-
 def steps_of(operation: Operation) -> int:
     """How many steps a loop takes."""
     loop = loop_of(operation)
@@ -170,19 +152,14 @@ def external(tensor: Tensor) -> Operation:
 
 
 def declaration(loop: Loop) -> Fragment:
-    """The declaration of a loop: an operand for each input of its body, called like it, and
-    a result for each state and for what is collected.
-    """
+    """The declaration of a loop: operands called like the inputs of its body."""
     span, names = Span(Source(LOOP, ""), 0, 0), loop.body.names
-    operands = [
-        Parameter(names[t], types.TensorType(t.dtype), None, span=span)
-        for t in loop.body.inputs
-    ]
-    attribute = Parameter("loop", types.STRING, None, span=span)
-    results = tuple(
-        Declared(names[t], types.TensorType(t.dtype), span=span) for t in loop.made
-    )
-    return Fragment(LOOP, None, (*operands, attribute), results, None, span=span)
+    operands = ((names[t], types.TensorType(t.dtype)) for t in loop.body.inputs)
+    results = ((names[t], types.TensorType(t.dtype)) for t in loop.made)
+    typed: list[tuple[str, types.Type]] = [*operands, ("loop", types.STRING)]
+    parameters = tuple(Parameter(*pair, None, span=span) for pair in typed)
+    declared = tuple(Declared(*pair, span=span) for pair in results)
+    return Fragment(LOOP, None, parameters, declared, None, span=span)
 
 
 def changed(
@@ -194,40 +171,25 @@ def changed(
     """The operation as another loop, of other operands, to other results."""
     like = operation.definition
     declared = replace(declaration(loop), name=like.name, registry=like.registry)
-    return Operation(
-        declared,
-        tuple(operands),
-        {"loop": loop},
-        tuple(results),
-        None,
-        operation.span,
-        operation.origin,
-    )
+    new = replace(operation, definition=declared, attributes={"loop": loop})
+    return new.rewired(tuple(operands), tuple(results))
 
 
 # ---- Passes ----
 
 
 def with_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
-    """The graph with another body of each of its loops, which has the same inputs and
-    outputs; the same graph, if no body changes.
-    """
-    operations = [_with_body(op, change) for op in graph.operations]
-    pairs = zip(operations, graph.operations, strict=True)
-    if all(new is old for new, old in pairs):
+    """The graph with changed bodies of its loops; the same graph, if none changes."""
+    operations = [*graph.operations]
+    for place, op in enumerate(operations):
+        if is_loop(op):
+            loop = loop_of(op)
+            if (body := change(loop.body)) is not loop.body:
+                other = replace(loop, body=body)
+                operations[place] = changed(op, other, op.inputs, op.results)
+    if all(map(is_, operations, graph.operations)):
         return graph
     return replace(graph, operations=tuple(operations))
-
-
-def _with_body(operation: Operation, change: Callable[[Graph], Graph]) -> Operation:
-    if not is_loop(operation):
-        return operation
-    loop = loop_of(operation)
-    body = change(loop.body)
-    if body is loop.body:
-        return operation
-    other = replace(loop, body=body)
-    return changed(operation, other, operation.inputs, operation.results)
 
 
 def loops_in(graph: Graph) -> Iterator[Loop]:
@@ -240,9 +202,7 @@ def loops_in(graph: Graph) -> Iterator[Loop]:
 
 
 def with_named_bodies(graph: Graph) -> Graph:
-    """The graph with bodies of loops that have names of their own, of those of operations
-    too, unless they are the same.
-    """
+    """The graph with different names for the different bodies of its loops."""
     loops = [*loops_in(graph)]
     if not loops:
         return graph

@@ -8,7 +8,7 @@ from typing import Any
 
 from nnef_grad.base.errors import suggestion
 from nnef_grad.graph.ir import Graph, Operation, Tensor, map_tensors
-from nnef_grad.language.lexical import KEYWORDS
+from nnef_grad.language.syntax import KEYWORDS
 
 
 class NameSupply:
@@ -36,9 +36,7 @@ def assign_names(
     hints: Mapping[Tensor, str],
     reserved: Iterable[str],
 ) -> None:
-    """Adds to `names` those of tensors that have none yet, in the order of operations: by
-    hints, and never what is reserved, which has at least the names that are there.
-    """
+    """Adds to `names` those of tensors without one, by hints, but none reserved."""
     supply = NameSupply(reserved)
     for operation in operations:
         for tensor in operation.outputs:
@@ -47,9 +45,7 @@ def assign_names(
 
 
 def advice_on(graph: Graph, name: str, known: Sequence[str]) -> str:
-    """Advice about an unknown name, for an error. A variable has a label besides its
-    name, and the two are mixed up easily.
-    """
+    """Advice about an unknown name: labels and names are mixed up easily."""
     for tensor, label in graph.labels.items():
         if label == name:
             return f": this is a label, and the tensor is called '{tensor}'"
@@ -82,9 +78,7 @@ def substitute(operation: Operation, tensors: Mapping[Tensor, Any]) -> Operation
 def with_names(
     graph: Graph, wishes: Mapping[str, str], reserved: Iterable[str] = ()
 ) -> Graph:
-    """The graph with fresh names for some of its tensors, which keep their quantization:
-    the wished names by the old ones. Reserved ones are taken, too.
-    """
+    """The graph with fresh names for some tensors: the wished ones by the old ones."""
     others = (name for name in graph.names.values() if name not in wishes)
     supply = NameSupply((*reserved, *others))
     names = {name: supply.fresh(wish) for name, wish in wishes.items()}
@@ -101,6 +95,7 @@ def with_names(
 def with_tensors(graph: Graph, tensors: Mapping[Tensor, Tensor]) -> Graph:
     """The graph with some of its tensors replaced, which keep their names."""
     changed = {old: new for old, new in tensors.items() if old is not new}
+    names = {new: graph.names[old] for old, new in changed.items()}
     if not changed:
         return graph
     return replace(
@@ -108,8 +103,5 @@ def with_tensors(graph: Graph, tensors: Mapping[Tensor, Tensor]) -> Graph:
         inputs=tuple([changed.get(t, t) for t in graph.inputs]),
         outputs=tuple([changed.get(t, t) for t in graph.outputs]),
         operations=tuple([substitute(op, changed) for op in graph.operations]),
-        names={
-            **graph.names,
-            **{new: graph.names[old] for old, new in changed.items()},
-        },
+        names={**graph.names, **names},
     )

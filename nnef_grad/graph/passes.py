@@ -5,13 +5,12 @@ the verifier of graphs made by the compiler.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 
-from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.loops import Loop, changed, is_loop, loop_of
-from nnef_grad.language.library import standard
+from nnef_grad.graph.ir import Graph, Operation, Quantization, Tensor
+from nnef_grad.graph.loops import Loop, changed, external, is_loop, loop_of
 
 
 def count_uses(graph: Graph) -> Counter[Tensor]:
@@ -22,11 +21,7 @@ def count_uses(graph: Graph) -> Counter[Tensor]:
 
 
 def prune(graph: Graph) -> Graph:
-    """The graph without the operations whose results are not used, and without what is
-    for these inside of loops; the same one, if there are none.
-
-    Ensures: each remaining operation contributes to an output, or is an external.
-    """
+    """The graph without operations that no output needs; the same, if none is."""
     needed = {*graph.outputs}
     kept: list[Operation] = []
     is_narrowed = False
@@ -57,9 +52,7 @@ def without_needless(after: Graph, before: Graph) -> Graph:
 
 
 def _narrowed(operation: Operation, needed: Collection[Tensor]) -> Operation:
-    """A loop without what is for none of the needed results: the same operation, if all of
-    it is for these. What it scans gives the number of its steps: one of it stays.
-    """
+    """A loop without what is for no needed result; of what it scans, one stays."""
     loop = loop_of(operation)
     last, gathered = operation.outputs[: loop.states], operation.outputs[loop.states :]
     kept = [tensor in needed for tensor in gathered]
@@ -96,9 +89,7 @@ def _narrowed(operation: Operation, needed: Collection[Tensor]) -> Operation:
 def _live_part(
     loop: Loop, live: list[bool], gathered: list[Tensor]
 ) -> tuple[list[bool], Graph, set[Tensor]]:
-    """The part of a loop that the last values of the `live` states, and the `gathered`
-    outputs of its body, depend on: states, the body without the rest, the tensors it reads.
-    """
+    """The live states of a loop, its body without the rest, and what that reads."""
     while True:
         wanted = dict.fromkeys([*compress(loop.next_values, live), *gathered])
         body = prune(replace(loop.body, outputs=tuple(wanted)))
@@ -120,17 +111,11 @@ def put_inputs_first(graph: Graph) -> Graph:
 
 
 def replace_variables(graph: Graph, variables: Sequence[Tensor] | None = None) -> Graph:
-    """The graph with variables, all of them if none are given, as further inputs, after its
-    own, in their order: their values are no longer part of the model.
-    """
+    """The graph with its variables, or some, as further inputs, after its own."""
     further = graph.variables if variables is None else variables
     replaced = {*further}
     operations = tuple(
-        replace(
-            op,
-            definition=standard()["external"],
-            attributes={"shape": op.attributes["shape"]},
-        )
+        replace(external(op.outputs[0]), span=op.span)
         if op.name == "variable" and op.outputs[0] in replaced
         else op
         for op in graph.operations
@@ -140,9 +125,7 @@ def replace_variables(graph: Graph, variables: Sequence[Tensor] | None = None) -
 
 
 def verify(graph: Graph) -> None:
-    """Checks that each tensor is defined once, before it is used, and that parsers accept
-    the interface: an `AssertionError` is a bug in the compiler.
-    """
+    """Checks that tensors are defined once, before use: `AssertionError` is a bug."""
     names = [graph.names[tensor] for op in graph.operations for tensor in op.outputs]
     assert len({*names}) == len(names), "two tensors have one name"
     defined: set[Tensor] = set()
@@ -156,3 +139,11 @@ def verify(graph: Graph) -> None:
     count = len(set(graph.outputs))
     assert count == len(graph.outputs), "an output is returned twice"
     assert set(graph.inputs).isdisjoint(graph.outputs), "an output is also an input"
+
+
+def carry_quantization(
+    entries: Mapping[str, Quantization], graph: Graph
+) -> dict[str, Quantization]:
+    """The entries for tensors of a graph: forward tensors keep their names."""
+    names = graph.tensors if entries else ()
+    return {name: entries[name] for name in names if name in entries}

@@ -8,12 +8,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from nnef_grad.graph.ir import STOP, Graph, Operand, Operation, Result, Tensor
+from nnef_grad.graph.ir import (
+    STOP,
+    Graph,
+    Operand,
+    Operation,
+    Quantization,
+    Result,
+    Tensor,
+)
 from nnef_grad.graph.loops import is_loop, loop_of, loops_in, with_named_bodies
 from nnef_grad.graph.symbols import symbols
-from nnef_grad.language.lexical import INDENT, WIDTH
-from nnef_grad.language.syntax import Fragment, Parameter, Value, literal_value
-from nnef_grad.language.types import GENERIC, ArrayType, TupleType, Type
+from nnef_grad.language.library import standard
+from nnef_grad.language.syntax import (
+    INDENT,
+    WIDTH,
+    Fragment,
+    Parameter,
+    Value,
+    literal_value,
+)
+from nnef_grad.language.types import GENERIC, ArrayType, TensorType, TupleType, Type
 
 # The names of tensors.
 Names = Mapping[Tensor, str]
@@ -21,10 +36,8 @@ _NONE: Names = {}
 
 
 def print_graph(graph: Graph, extensions: Sequence[str] = ()) -> str:
-    """The text of a flat document, which names the extensions of a dialect.
-
-    The operations of a derivative are grouped under a comment that shows the forward
-    operation. The body of a loop is a fragment.
+    """The text of a flat document, which names the extensions of a dialect. Derivatives are
+    under a comment with the forward operation; the body of a loop is a fragment.
     """
     return "\n".join(_document(with_named_bodies(graph), extensions)) + "\n"
 
@@ -37,9 +50,7 @@ def statements(graph: Graph) -> list[str]:
 
 
 def has_standard_text(graph: Graph) -> bool:
-    """Whether the standard has words for all of a graph: it has none for symbols, loops and
-    operations of registries.
-    """
+    """Whether the standard has words for it: none for symbols, loops, registries."""
     loops_or_own = (is_loop(op) or op.definition.registry for op in graph.operations)
     return not (symbols(graph) or any(loops_or_own))
 
@@ -62,8 +73,7 @@ def _document(graph: Graph, extensions: Sequence[str]) -> Iterator[str]:
         ]
         yield from _definition("fragment", body, shown, is_body=True)
         yield ""
-    shown = [*graph.input_names, *graph.output_names]
-    yield from _definition("graph", graph, shown)
+    yield from _definition("graph", graph, [*graph.input_names, *graph.output_names])
 
 
 def _definition(
@@ -90,9 +100,7 @@ def _definition(
 def _signature(
     head: str, inputs: Sequence[str], outputs: Sequence[str]
 ) -> Iterator[str]:
-    """The signature of the graph, wrapped if it is long: real networks have many
-    gradients.
-    """
+    """The signature, wrapped if it is long: real networks have many gradients."""
     line = f"{head}( {', '.join(inputs)} ) -> ( {', '.join(outputs)} )"
     if len(line) <= WIDTH:
         yield line
@@ -116,9 +124,8 @@ def _wrap(items: Sequence[str], indent: str, end: str) -> list[str]:
 
 def print_declaration(fragment: Fragment) -> str:
     """The declaration of an operation, without its body."""
-    generic = {None: "", GENERIC: "<?>"}.get(
-        fragment.generic, f"<? = {fragment.generic}>"
-    )
+    words = {None: "", GENERIC: "<?>"}
+    generic = words.get(fragment.generic, f"<? = {fragment.generic}>")
     parameters = ", ".join(map(_parameter, fragment.parameters))
     results = ", ".join(f"{r.name}: {r.type}" for r in fragment.results)
     return f"fragment {fragment.name}{generic}( {parameters} ) -> ( {results} )"
@@ -142,9 +149,8 @@ def print_operation(operation: Operation, names: Names) -> str:
         listed = _lists(operation, names).items()
         lists = (f"{name} = [{', '.join(items)}]" for name, items in listed)
         return f"{results} = {_call_of_loop(operation)}, {', '.join(lists)})"
-    arguments = ", ".join(
-        (*_operands(operation, names), *_attributes(operation, names))
-    )
+    printed = *_operands(operation, names), *_attributes(operation, names)
+    arguments = ", ".join(printed)
     return f"{results} = {_word(operation)}({arguments})"
 
 
@@ -158,9 +164,7 @@ def _word(operation: Operation) -> str:
 
 
 def _statement(operation: Operation, names: Names, *, is_body: bool) -> Iterator[str]:
-    """An assignment in lines; a loop has many arguments. One in the body of another loop
-    would keep its states between the steps of that.
-    """
+    """An assignment in lines. A loop within a loop keeps no states between steps."""
     if not is_loop(operation):
         yield f"{INDENT}{print_operation(operation, names)};"
         return
@@ -183,9 +187,7 @@ def _call_of_loop(operation: Operation) -> str:
 
 
 def _lists(operation: Operation, names: Names) -> dict[str, list[str]]:
-    """The other arguments of a loop: what enters its body where, and what becomes of what
-    that makes.
-    """
+    """The other arguments of a loop: what enters its body, and what becomes of it."""
     loop = loop_of(operation)
     own, pairs = loop.body.names, zip(loop.body.inputs, operation.inputs, strict=True)
     given = {t: f"'{own[t]}', {names[operand]}" for t, operand in pairs}
@@ -221,9 +223,7 @@ def _result(result: Result, names: Names) -> str:
 
 
 def _dtype(operation: Operation) -> str:
-    """The explicit data type, if it is neither the default of the declaration nor
-    deduced from an operand.
-    """
+    """The data type, if it is neither the declared default nor deduced."""
     definition, dtype = operation.definition, operation.dtype
     is_known = definition.deduces_dtype or definition.generic in (None, dtype)
     return "" if is_known else f"<{dtype}>"
@@ -235,10 +235,7 @@ def _operands(operation: Operation, names: Names) -> Iterator[str]:
     while given and _is_default(operation, given[-1][0].name, given[-1][1]):
         given.pop()
     for parameter, operand in given:
-        if isinstance(operand, Tensor):
-            yield names[operand]
-        else:
-            yield print_value(parameter.type, operand, names)
+        yield print_value(parameter.type, operand, names)
 
 
 def _attributes(operation: Operation, names: Names) -> Iterator[str]:
@@ -277,3 +274,33 @@ def print_string(value: str) -> str:
         return f'"{value}"'
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+# ---- Quantization info ----
+#
+#     "conv1": linear_quantize(min = 0.0, max = 1.0, bits = 8);
+#
+# An entry names a tensor of the graph and the operation that quantizes its values. It is
+# a hint for the runtime, and does not change the meaning of the graph.
+
+
+def print_quantization(entries: Mapping[str, Quantization]) -> str:
+    """A file of quantization info. Entries of a document's fragments are comments."""
+    return "".join(f"{_entry(entry)}\n" for entry in entries.values())
+
+
+def _entry(entry: Quantization) -> str:
+    operation = entry.operation
+    arguments = ", ".join(
+        f"{p.name} = {_entry_value(p.type, entry.attributes[p.name])}"
+        for p in operation.parameters[1:]
+    )
+    line = f'"{entry.tensor}": {operation.name}({arguments});'
+    return line if operation.name in standard() else f"# {line}"
+
+
+def _entry_value(type_: Type, value: Value) -> str:
+    """A literal; a constant tensor is written as nested arrays, in these files only."""
+    if isinstance(type_, TensorType) and isinstance(value, tuple):
+        return f"[{', '.join(_entry_value(type_, item) for item in value)}]"
+    return print_value(type_, value)

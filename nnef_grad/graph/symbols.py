@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -35,22 +36,13 @@ def refuse_symbols(
             raise kind(message, operation.span, remedy="symbol")
 
 
-class number_needed_by:  # noqa: N801
+@contextmanager
+def number_needed_by(operation: Operation) -> Iterator[None]:
     """Names the operation in errors of extents that need a number, raised inside."""
-
-    __slots__ = ("_operation",)
-
-    def __init__(self, operation: Operation) -> None:
-        self._operation = operation
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: object, error: BaseException | None, trace: object
-    ) -> None:
-        if isinstance(error, OpenExtentError):
-            raise error.of(self._operation.name, self._operation.place) from None
+    try:
+        yield
+    except OpenExtentError as error:
+        raise error.of(operation.name, operation.place) from None
 
 
 def with_numbers(graph: Graph, numbers: Mapping[str, int]) -> Graph:
@@ -99,9 +91,7 @@ class _Substitution:
         )
 
     def _without_end_of_0(self, operation: Operation) -> Mapping[str, Any]:
-        """The settings of a slice. An end with symbols that is 0 ends what is empty, where
-        the number alone would mean the end of the axis: the slice is from there to there.
-        """
+        """The settings of a slice, whose end of 0 by symbols ends what is empty."""
         settings, (x,) = operation.settings, operation.inputs
         window = (settings[name] for name in ("axes", "begin", "end"))
         pairs = [
@@ -117,8 +107,7 @@ class _Substitution:
             return value.at(self._numbers)
         if isinstance(value, Tensor):
             if value not in self._tensors:
-                shape = self.at(value.shape)
-                self._tensors[value] = Tensor(value.dtype, shape)
+                self._tensors[value] = Tensor(value.dtype, self.at(value.shape))
             return self._tensors[value]
         if isinstance(value, Loop):
             return replace(value, body=self.graph(value.body))
@@ -128,9 +117,7 @@ class _Substitution:
 
 
 def numbers_of(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
-    """The numbers that symbols have where inputs have these shapes, by name. An extent
-    that is a symbol says what it is; what follows from others is not solved for.
-    """
+    """The numbers of symbols that are extents of inputs, which have these shapes."""
     numbers: dict[str, int] = {}
     for name, tensor in zip(graph.input_names, graph.inputs, strict=True):
         shape = shapes.get(name, ())
@@ -141,8 +128,7 @@ def numbers_of(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
             is_symbol = symbols_of(extent) == [word]
             if is_symbol and numbers.setdefault(word, number) != number:
                 both = f"{numbers[word]} and {number}"
-                message = f"'{word}' is both {both} in the shapes of the inputs"
-                raise UsageError(message)
+                raise UsageError(f"'{word}' is both {both} in the shapes of the inputs")
     return numbers
 
 

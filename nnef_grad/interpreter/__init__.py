@@ -23,8 +23,8 @@ from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
+from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.evaluation import instantiate_body
-from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.graph import loops as graph_loops
 from nnef_grad.graph.ir import Graph, Operation
 from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
@@ -32,16 +32,20 @@ from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
 # Importing the families enters their evaluations.
 from nnef_grad.interpreter import (  # noqa: F401
     elementwise,
-    loops,
     quantize,
     sampling,
     shape,
     windows,
 )
-from nnef_grad.interpreter.execution import execute, find_evaluation, step
-from nnef_grad.interpreter.feeds import Feeds, collect_feeds
+from nnef_grad.interpreter.execution import (
+    Feeds,
+    collect_feeds,
+    execute,
+    find_evaluation,
+    step,
+)
 from nnef_grad.interpreter.registry import EVALUATIONS
-from nnef_grad.ops.liveness import last_uses
+from nnef_grad.ops.costs import last_uses
 
 __all__ = ["EVALUATIONS", "evaluate", "execute", "results", "step", "with_bodies"]
 
@@ -97,9 +101,7 @@ def results(
     dtype: npt.DTypeLike = np.float64,
     rules: Rules | None = None,
 ) -> Iterator[tuple[str, Array]]:
-    """Yields each output of a graph, by name, as soon as no operation reads it any
-    more. It is not kept here, but it may share memory with an input or variable.
-    """
+    """Yields each output, by name, once no operation reads it; it may share memory."""
     rules = rules if rules is not None else Rules()
     graph = with_bodies(graph, rules)
     names, outputs = graph.names, set(graph.outputs)
@@ -113,9 +115,7 @@ def results(
 
 
 def with_bodies(graph: Graph, rules: Rules) -> Graph:
-    """The flat graph with operations that have a body and no evaluation replaced by
-    their bodies. Its tensors stay.
-    """
+    """The graph with bodies for operations without an evaluation. Its tensors stay."""
 
     def body(operation: Operation) -> Decompose | None:
         is_primitive = operation.definition.body is None

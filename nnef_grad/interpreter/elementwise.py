@@ -1,5 +1,6 @@
 """Element-wise operations: shapes align from the left, missing dimensions are trailing
-singletons. Matrix products, whose biases align in this way.
+singletons. Matrix products, whose biases align in this way. Reductions: the reduced axes
+stay, with extent 1.
 
 Where the body of an operation would overflow or cancel, an equivalent stable form is
 used.
@@ -9,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from math import erfc, sqrt
+from math import erfc, prod, sqrt
 from typing import Any
 
 import numpy as np
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.graph.ir import STOP
-from nnef_grad.interpreter.reduce import max_reduce, sum_reduce
-from nnef_grad.interpreter.registry import choice, enter
+from nnef_grad.interpreter.registry import choice, enter, require
+
+Axes = tuple[int, ...]
 
 
 def aligned(*operands: Array) -> list[Array]:
@@ -101,6 +103,69 @@ def clamp(x: Array, a: Array, b: Array) -> Array:
     return bounded
 
 
+# ---- Reductions ----
+
+
+def sum_reduce(input: Array, axes: Axes, normalize: bool = False) -> Array:
+    """The sum, or the mean."""
+    total: Array = input.sum(axis=axes, keepdims=True)
+    return total / _volume(input, axes) if normalize else total
+
+
+def mean_reduce(input: Array, axes: Axes) -> Array:
+    """The sum, divided by the number of its terms."""
+    return sum_reduce(input, axes, normalize=True)
+
+
+def _moments(input: Array, axes: Axes) -> list[Array]:
+    """Mean and population variance."""
+    mean = mean_reduce(input, axes)
+    return [mean, mean_reduce(np.square(input - mean), axes)]
+
+
+def _reduction(function: Callable[..., Any], **start: float) -> Callable[..., Array]:
+    """A reduction of numpy; start is the result for nothing, if numpy has none."""
+    return lambda x, axes: np.asarray(function(x, axis=axes, keepdims=True, **start))
+
+
+max_reduce = _reduction(np.max, initial=-np.inf)
+min_reduce = _reduction(np.min, initial=np.inf)
+
+
+def _position(find: Callable[..., Array]) -> Callable[[Array, Axes], Array]:
+    """The index of the first extremum, in row-major order over the reduced axes."""
+
+    def position(input: Array, axes: Axes) -> Array:
+        volume = _volume(input, axes)
+        require(volume > 0, "there is no extremum of nothing")
+        kept = [axis for axis in range(input.ndim) if axis not in axes]
+        rows = input.transpose(*kept, *sorted(axes))
+        rows = rows.reshape(*rows.shape[: len(kept)], volume)
+        return np.expand_dims(find(rows, axis=-1), axes)
+
+    return position
+
+
+def _volume(input: Array, axes: Axes) -> int:
+    """The number of elements reduced to one."""
+    return prod(input.shape[axis] for axis in axes)
+
+
+enter(
+    {
+        "sum_reduce": sum_reduce,
+        "mean_reduce": mean_reduce,
+        "moments": _moments,
+        "max_reduce": max_reduce,
+        "min_reduce": min_reduce,
+        "all_reduce": _reduction(np.all),
+        "any_reduce": _reduction(np.any),
+        "argmax_reduce": _position(np.argmax),
+        "argmin_reduce": _position(np.argmin),
+    }
+)
+
+
 # ---- Activations ----
 
 
@@ -134,7 +199,7 @@ def _sigmoid(x: Array) -> Array:
     return 1.0 / (1.0 + np.exp(-x))
 
 
-def _softmax(x: Array, axes: tuple[int, ...]) -> Array:
+def _softmax(x: Array, axes: Axes) -> Array:
     """exp(x) / sum(exp(x)); subtracting the maximum keeps exp from overflowing."""
     powers: Array = np.exp(x - max_reduce(x, axes))
     return powers / sum_reduce(powers, axes)
@@ -155,9 +220,7 @@ def _batch_normalization(*operands: Array, epsilon: float) -> Array:
 def _matmul(
     A: Array, B: Array, transposeA: bool = False, transposeB: bool = False
 ) -> Array:
-    """The product of matrices, the last two axes. Ranks are equal, so that numpy
-    broadcasts the axes before them as NNEF does.
-    """
+    """The product of the last two axes. Ranks are equal; numpy broadcasts the rest."""
     left = A.swapaxes(-1, -2) if transposeA else A
     right = B.swapaxes(-1, -2) if transposeB else B
     return np.asarray(np.matmul(left, right))

@@ -1,8 +1,8 @@
-"""Execution of single operations on arrays."""
+"""Execution of single operations on arrays, and the arrays that graphs are fed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nnef_grad.base.arrays import Array
-from nnef_grad.base.errors import UsageError
+from nnef_grad.base.errors import NnefGradError, Problem, UsageError, suggestion
 from nnef_grad.emit.arguments import dtype_of
 from nnef_grad.emit.rule_results import counted, kind
-from nnef_grad.graph.ir import Graph, Operand, Operation, Result, Tensor
-from nnef_grad.graph.loops import is_loop
+from nnef_grad.graph.ir import LOOP, Graph, Operand, Operation, Result, Tensor
+from nnef_grad.graph.loops import Loop, Way, is_loop
 from nnef_grad.graph.printer import Names
 from nnef_grad.interpreter.registry import (
     EVALUATIONS,
@@ -22,6 +22,7 @@ from nnef_grad.interpreter.registry import (
     Evaluation,
     UndefinedError,
     Value,
+    evaluation,
 )
 from nnef_grad.ops.traits import FED
 
@@ -42,9 +43,7 @@ def step(
     operations: Operations | None = None,
     names: Names | None = None,
 ) -> dict[Tensor, Array]:
-    """The result tensors of an operation, from the tensors that it reads, and the array
-    that is fed for one that it introduces: see `execute`.
-    """
+    """The results of an operation, from what it reads or is fed: see `execute`."""
     operands = operands_of(operation, tensors, dtype)
     results = execute(operation, operands, dtype, operations, names)
     return dict(zip(operation.outputs, _arrays(results), strict=True))
@@ -72,8 +71,8 @@ def execute(
         UsageError: the operation has no evaluation, or no result for these values; or
             an evaluation of the user returns wrong results.
     """
-    evaluation = find_evaluation(operation.name, operations)
-    if evaluation is None:
+    function = find_evaluation(operation.name, operations)
+    if function is None:
         message = f"'{operation.name}' has no evaluation"
         advice = "give it a body, or register one with @rules.evaluation in Python"
         raise UsageError(f"{message}: {advice}", operation.span)
@@ -86,7 +85,7 @@ def execute(
         attributes["apply"] = partial(_apply, dtype=dtype, operations=operations)
     try:
         with np.errstate(all="ignore"):
-            value = evaluation(*operands, **attributes)
+            value = function(*operands, **attributes)
             values = value if len(operation.results) > 1 else [value]
             return tuple(_fitting(operation.results, values, dtype, names or {}))
     except UndefinedError as error:
@@ -103,6 +102,35 @@ def find_evaluation(name: str, operations: Operations | None) -> Evaluation | No
     return (operations or {}).get(name) or EVALUATIONS.get(name)
 
 
+# ---- Loops: their bodies are applied to one step after the other ----
+
+Apply = Callable[[Graph, Sequence[Array]], "list[Array]"]
+
+
+@evaluation(LOOP)
+def scan(*operands: Array, loop: Loop, apply: Apply) -> Any:
+    """The last values of states, then what was collected; `apply` evaluates bodies."""
+    whole = len(operands) - len(loop.scanned)
+    full, states = operands[: len(loop.full)], list(operands[len(loop.full) : whole])
+    ways = list(zip(operands[whole:], loop.scanned, strict=True))
+    outputs: list[list[Array]] = []
+    for step in range(ways[0][0].shape[ways[0][1].axis]):
+        parts = [_part(x, way, step) for x, way in ways]
+        outputs.append(apply(loop.body, [*full, *states, *parts]))
+        states = outputs[-1][: loop.states]
+    gathered = [
+        np.concatenate([o[i] for o in outputs][:: way.direction], way.axis)
+        for i, way in loop.collected
+    ]
+    results = [*states, *gathered]
+    return results if len(results) > 1 else results[0]
+
+
+def _part(x: Array, way: Way, step: int) -> Array:
+    place = step if way.direction > 0 else x.shape[way.axis] - 1 - step
+    return x.take([place], way.axis)
+
+
 def _apply(
     body: Graph,
     inputs: Iterable[Array],
@@ -115,6 +143,65 @@ def _apply(
         if operation.name != "external":
             tensors.update(step(operation, tensors, dtype, operations, body.names))
     return [tensors[tensor] for tensor in body.outputs]
+
+
+# ---- Feeds: the data of inputs by name, and of variables by label ----
+
+Feeds = Mapping[str, npt.ArrayLike]
+
+
+def collect_feeds(graph: Graph, inputs: Feeds, variables: Feeds) -> dict[Tensor, Array]:
+    """The data of the inputs of a flat graph, by name, and of its variables, by label, in
+    any case; further labels are ignored. The error about what does not fit lists it all.
+    """
+    names = graph.input_names
+    problems = [
+        Problem(f"the graph has no input '{name}'{suggestion(name, names)}")
+        for name in inputs
+        if name not in names
+    ]
+    labelled: dict[str, npt.ArrayLike] = {}
+    for label, data in variables.items():
+        if label.lower() in labelled:
+            message = f"there are two variables with the label '{label.lower()}'"
+            raise UsageError(message)
+        labelled[label.lower()] = data
+    fed: dict[Tensor, Array] = {}
+    for operation in graph.operations:
+        if operation.name in FED:
+            (tensor,) = operation.outputs
+            try:
+                fed[tensor] = _data(operation, graph.names[tensor], inputs, labelled)
+            except NnefGradError as error:
+                problems += error.problems
+    if problems:
+        raise UsageError.collect(problems)
+    return fed
+
+
+def _data(operation: Operation, name: str, inputs: Feeds, labelled: Feeds) -> Array:
+    """The data of a tensor as an array, checked against the tensor."""
+    (tensor,) = operation.outputs
+    what, source = f"input '{name}'", inputs
+    if operation.name == "variable":
+        label = str(operation.attributes["label"])
+        what, name, source = f"variable '{label}'", label.lower(), labelled
+    what += f" of type {tensor.dtype} and shape {list(tensor.shape)}"
+    if name not in source:
+        raise UsageError(f"{what} has no data", operation.span)
+    try:
+        array = np.asarray(source[name])
+    except ValueError as error:
+        message = f"the data of {what} are not an array: {error}"
+        raise UsageError(message, operation.span) from None
+    is_whole = tensor.dtype != "integer" or np.can_cast(array.dtype, np.int64)
+    if array.shape != tensor.shape:
+        misfit = f"shape {list(array.shape)}"
+    elif array.dtype.kind not in KINDS[tensor.dtype] or not is_whole:
+        misfit = f"type {array.dtype}"
+    else:
+        return array
+    raise UsageError(f"{what} is given data of {misfit}", operation.span)
 
 
 # ---- Operands ----

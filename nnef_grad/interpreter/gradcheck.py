@@ -29,10 +29,10 @@ from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import prune
 from nnef_grad.graph.symbols import at_numbers, with_numbers
 from nnef_grad.interpreter import results, with_bodies
-from nnef_grad.interpreter.feeds import Feeds
+from nnef_grad.interpreter.execution import Feeds
 from nnef_grad.interpreter.slopes import Forward, Line, point_of
 from nnef_grad.interpreter.spread import Spread, spread_of
-from nnef_grad.ops.liveness import memory_alive
+from nnef_grad.ops.costs import memory_alive
 
 Verdict = Literal["ok", "zero everywhere here", "too small", "FAILED", "not finite"]
 ZERO: Verdict = "zero everywhere here"
@@ -194,9 +194,7 @@ def spreads(graph: Graph, backward: Backward, **point: Any) -> dict[str, Spread]
 
 
 def _without_dead(graph: Graph, backward: Backward) -> Graph:
-    """The forward graph without what neither an output nor a gradient is computed from:
-    that might take any amount of memory.
-    """
+    """The forward graph without what nothing needs: it might take any memory."""
     tensors = graph.tensors
     named = (tensors[name] for name in (*backward.gradients, *backward.stopped))
     kept = (*graph.outputs, *graph.variables, *named)
@@ -204,9 +202,7 @@ def _without_dead(graph: Graph, backward: Backward) -> Graph:
 
 
 def _refuse_too_large(forward: Graph, backward: Graph, limit: int | None) -> None:
-    """Refuses a check that would take more bytes of memory than the limit, or than this
-    machine has, by an estimate from shapes: every tensor of the forward graph is kept.
-    """
+    """Refuses to take more memory than the limit or the machine's, by shapes."""
     if limit is None:
         try:
             limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -220,17 +216,14 @@ def _refuse_too_large(forward: Graph, backward: Graph, limit: int | None) -> Non
     needed = ITEM * (sum(map(elements, forward.tensors.values())) + peak)
     if needed > limit:
         what = f"the check takes about {needed / GIB:,.1f} GiB of memory"
-        message = f"{what}, more than {limit / GIB:,.1f} GiB"
-        raise UsageError(message, remedy="smaller")
+        raise UsageError(f"{what}, more than {limit / GIB:,.1f} GiB", remedy="smaller")
 
 
 # ---- The comparison ----
 
 
 class _Comparison:
-    """The gradients of a backward graph, against the slopes of the forward graph, at a
-    point; see `check`.
-    """
+    """The gradients of a backward graph, against slopes at a point; see `check`."""
 
     def __init__(
         self,
@@ -243,10 +236,8 @@ class _Comparison:
         memory: int | None = None,
     ) -> None:
         if backward.kind not in ("gradient", "jacobian"):
-            message = (
-                "only gradients and Jacobians are compared with central differences"
-            )
-            raise UsageError(message)
+            what = "only gradients and Jacobians are compared"
+            raise UsageError(f"{what} with central differences")
         self.rules, self.seed = rules or Rules(), seed
         self.rules.refuse_unknown(graph.custom_operations)
         shapes = {name: np.shape(data) for name, data in (inputs or {}).items()}
@@ -259,9 +250,8 @@ class _Comparison:
         self.tensors = forward.tensors
         self.weights = self._weights()
         stopped = [self.tensors[name] for name in backward.stopped]
-        self.forward = Forward(
-            self.point, self.weights, stopped, self.rules.evaluations
-        )
+        around = self.point, self.weights, stopped, self.rules.evaluations
+        self.forward = Forward(*around)
 
     def run(self, report: Report | None) -> Checked:
         """Compares each gradient as soon as it is computed."""
@@ -276,18 +266,15 @@ class _Comparison:
             expected = self._expect(tensors[name], gradient)
             # It may be as large as all the others together.
             del gradient
-            error, verdict = self._measure(expected) if expected else NOT_FINITE
-            checked[name] = CheckedGradient(
-                tensors[name], name, shape, error, verdict, spread
-            )
+            measured = self._measure(expected) if expected else NOT_FINITE
+            compared = CheckedGradient(tensors[name], name, shape, *measured, spread)
+            checked[name] = compared
             if report is not None:
-                report(checked[name], len(checked), len(tensors))
+                report(compared, len(checked), len(tensors))
         return Checked(tuple([checked[name] for name in tensors]), self.seed)
 
     def _weights(self) -> dict[Tensor, Array]:
-        """The weights of the elements of each output in the sum: random numbers, or
-        ones if the backward graph uses ones as seeds.
-        """
+        """The weights of elements of outputs: random, or ones where seeds are."""
         generator = np.random.default_rng([self.seed, len(self.point.tensors)])
         is_free = self.backward.seeds or self.backward.kind == "jacobian"
         draw = generator.standard_normal if is_free else np.ones
@@ -305,9 +292,7 @@ class _Comparison:
         return (pair for pair in computed if pair[0] in wanted)
 
     def _expect(self, name: str, gradient: Array) -> _Expected | None:
-        """The slope that the gradient predicts, along a direction where it is large
-        enough; None if the gradient is not finite.
-        """
+        """The predicted slope, along a telling direction; None if it is not finite."""
         if not np.isfinite(gradient).all():
             return None
         tensor = self.tensors[name]
@@ -343,9 +328,7 @@ class _Comparison:
         return best.error, best.verdict
 
     def _measurements(self, expected: _Expected) -> Iterator[_Measured]:
-        """Central differences; where the function is straight a one-sided difference is
-        as good, and takes half the time.
-        """
+        """Central differences; where the function is straight, one-sided ones do."""
         line, rounding = expected.line, self.forward.rounding
         for step_ in STEPS:
             above = self.forward.difference(line, step_)
@@ -362,9 +345,7 @@ def _size(value: Array) -> float:
 
 
 class _Expected(NamedTuple):
-    """The slope that a gradient predicts along a line that the tensor moves along, and the
-    mean size of the slopes along all lines.
-    """
+    """The slope that a gradient predicts along a line, and the mean size along all."""
 
     line: Line
     slope: float
@@ -390,9 +371,7 @@ class _Expected(NamedTuple):
 
 
 class _Measured(NamedTuple):
-    """The distance of a slope from the expected one, and the possible rounding error,
-    both relative to its size.
-    """
+    """The relative distance of a slope from the expected one, and its rounding."""
 
     error: float
     rounding: float

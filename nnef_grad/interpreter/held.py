@@ -29,10 +29,8 @@ from nnef_grad.base.arrays import Array
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import Loop, is_loop
 from nnef_grad.interpreter import quantize
-from nnef_grad.interpreter.elementwise import aligned
-from nnef_grad.interpreter.execution import Operations, operands_of, step
-from nnef_grad.interpreter.loops import scan
-from nnef_grad.interpreter.reduce import Axes, max_reduce, min_reduce
+from nnef_grad.interpreter.elementwise import Axes, aligned, max_reduce, min_reduce
+from nnef_grad.interpreter.execution import Operations, operands_of, scan, step
 from nnef_grad.interpreter.registry import HELD, Evaluation
 from nnef_grad.ops.traits import FLAT
 
@@ -43,9 +41,8 @@ ROUNDING = 1e-9
 def hold(
     operation: Operation, tensors: Mapping[Tensor, Array], own: Operations
 ) -> Operations:
-    """The evaluation of an operation with its decisions held, by its name, from its operands
-    and results at the point; the user's own as it is; empty for one that makes no
-    decision.
+    """The evaluation of an operation with its decisions at the point held, by its name; the
+    user's own as it is; empty for one that makes no decision.
     """
     if operation.name in own:
         return own
@@ -79,9 +76,7 @@ def _largest(x: Array) -> float:
 
 
 def can_move(operation: Operation, result: Tensor) -> bool:
-    """Whether a result changes at all with the operands: a step function does not, nor
-    do results that are not scalars, which are decisions.
-    """
+    """Whether a result changes with operands: not of step functions, nor decisions."""
     return result.dtype == "scalar" and operation.name not in FLAT
 
 
@@ -181,8 +176,7 @@ def _zero_point(
 
     def held(x: Array, zero_point: Array, scale: Array) -> Array:
         x, scale = aligned(x, scale, result)[:2]
-        inside = x + (code - exact) * scale
-        return np.where(is_inside, inside, code * scale)
+        return np.where(is_inside, x + (code - exact) * scale, code * scale)
 
     return held
 

@@ -51,8 +51,7 @@ def logarithmic_quantize(x: Array, max: Array, bits: int) -> Array:
     x, bound = aligned(x, max)
     highest = np.ceil(np.log2(bound))
     lowest = highest - (np.ldexp(1.0, bits) - 1.0)
-    stored = rounded(clamp(np.log2(np.abs(x)), lowest, highest))
-    return np.sign(x) * np.exp2(stored)
+    return np.sign(x) * np.exp2(rounded(clamp(np.log2(np.abs(x)), lowest, highest)))
 
 
 def numbers(codes: Array, quantization: Quantization) -> Array:

@@ -29,13 +29,7 @@ class Values:
 
 
 def random_values(graph: Graph, seed: int, otherwise: Draw | None = None) -> Values:
-    """Values for all inputs and variables.
-
-    Args:
-        graph: a flat graph.
-        seed: the seed of the random numbers; each tensor has its own sequence.
-        otherwise: draws tensors without a decisive use; standard normal by default.
-    """
+    """Values of inputs and variables; `otherwise` draws where no use decides."""
     uses = _uses(graph)
     inputs: dict[str, Array] = {}
     variables: dict[str, Array] = {}
@@ -47,8 +41,7 @@ def random_values(graph: Graph, seed: int, otherwise: Draw | None = None) -> Val
         if operation.name == "external":
             inputs[graph.names[tensor]] = value
         else:
-            label = str(operation.attributes["label"]).lower()
-            variables.setdefault(label, value)
+            variables.setdefault(str(operation.attributes["label"]).lower(), value)
     return Values(inputs, variables)
 
 
@@ -87,9 +80,7 @@ def between(low: float, high: float) -> Draw:
 
 
 def _filter(generator: Generator, tensor: Tensor, operation: Operation) -> Array:
-    """Scaled by the number of terms of a sum, so that outputs are about as large as
-    inputs.
-    """
+    """Scaled by the number of terms, so that outputs are about as large as inputs."""
     shape = operation.inputs[1].shape
     terms = shape[0] if operation.name == "deconv" else prod(shape[1:])
     return generator.standard_normal(tensor.shape) * sqrt(2.0 / max(terms, 1))
@@ -152,9 +143,7 @@ _SHIFTS = {"add", "mul", "div"}
 
 
 def _uses(graph: Graph) -> dict[Tensor, Use]:
-    """For each tensor the first use that determines it, through operations that only
-    move elements.
-    """
+    """The first use that determines each tensor, through what only moves elements."""
     uses: dict[Tensor, Use] = {}
     for operation in reversed(graph.operations):
         parameters = operation.definition.operands

@@ -146,9 +146,8 @@ def _region_points(
 def _surroundings(
     input: Array, rois: Array, batch_index: Array, output_size: Shape, method: str
 ) -> Surroundings:
-    along = zip(
-        _region_points(input, rois, output_size, method), input.shape[2:], strict=True
-    )
+    points = _region_points(input, rois, output_size, method)
+    along = zip(points, input.shape[2:], strict=True)
     clipped = [(x.clip(0, n - 1), (x > 0) & (x < n - 1)) for x, n in along]
     return _items(input, batch_index), clipped
 
@@ -157,16 +156,11 @@ def _surroundings(
 def _roi_resample(
     surroundings: Surroundings, input: Array, rois: Array, _: Array, **to: Any
 ) -> Array:
-    """Points over each region, as in multilinear_upsample with border 'replicate'. Each
-    stays between the same elements, an element and the one after it for a point on an
-    element, and a point at the edge stays there.
-    """
+    """Points over regions, as in multilinear_upsample, between the same elements."""
     items, clipped = surroundings
     results = [input[item] for item in items]
-    moved = _region_points(input, rois, **to)
-    for axis, ((base, is_inside), points) in enumerate(
-        zip(clipped, moved, strict=True), 1
-    ):
+    moved = zip(clipped, _region_points(input, rois, **to), strict=True)
+    for axis, ((base, is_inside), points) in enumerate(moved, 1):
         lower = np.floor(base).astype(np.int64)
         weight = np.where(is_inside, points, base) - lower
         columns = zip(results, lower, lower + (weight != 0.0), weight, strict=True)
@@ -189,9 +183,7 @@ def _items(input: Array, batch_index: Array) -> Array:
 def _axes(
     input: Array, rois: Array, output_size: Shape
 ) -> Iterator[tuple[Array, Array, int, int]]:
-    """For each axis the bounds of the regions, [N, 1] each, its extent, and the number
-    of results along it.
-    """
+    """For each axis the regions' bounds, [N, 1], its extent, and how many results."""
     require(np.isfinite(rois).all(), "the items of 'rois' must be finite")
     firsts, lasts = np.split(rois.astype(np.float64).T[..., np.newaxis], 2)
     return zip(firsts, lasts, input.shape[2:], output_size, strict=True)

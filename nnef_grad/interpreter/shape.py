@@ -18,11 +18,6 @@ from nnef_grad.ops.shape import reshape_shape
 from nnef_grad.ops.windows import Padding
 
 
-def _fed(data: Array, **declared: Any) -> Array:
-    """The array fed for the tensor, passed as an operand: the operation has none."""
-    return data
-
-
 def _constant(shape: Shape, value: tuple[Any, ...], dtype: npt.DTypeLike) -> Array:
     """One value fills the shape; otherwise there is one for each element."""
     return np.broadcast_to(np.array(value, dtype), prod(shape)).reshape(shape)
@@ -43,9 +38,7 @@ def _slice(input: Array, **attributes: Any) -> Array:
 
 
 def _pad(input: Array, padding: Padding, border: str, value: float) -> Array:
-    """The tensor extended by its border along each axis; negative padding crops. The
-    value is also used for the border 'ignore', which has no effect here.
-    """
+    """The tensor extended by its border, or cropped; 'ignore' has no effect here."""
     columns = zip(padding, input.shape, strict=True)
     ranges = [(-before, extent + after) for (before, after), extent in columns]
     return extended(input, ranges, border, value)
@@ -79,8 +72,7 @@ def cast(input: Array, dtype: npt.DTypeLike) -> Array:
     try:
         return input.astype(np.float64 if kind == "f" else np.int64)
     except ValueError as error:
-        message = f"a string is not a number: {error}"
-        raise UndefinedError(message) from None
+        raise UndefinedError(f"a string is not a number: {error}") from None
 
 
 def _text(x: Array) -> Array:
@@ -92,8 +84,9 @@ def _text(x: Array) -> Array:
 
 enter(
     {
-        "external": _fed,
-        "variable": _fed,
+        # The array that is fed is passed as an operand: these operations have none.
+        "external": lambda data, **declared: data,
+        "variable": lambda data, **declared: data,
         "constant": _constant,
         # The new value of the variable, from the next run on.
         "update": lambda variable, value: value,

@@ -31,14 +31,8 @@ _MODES: dict[str, Literal["edge", "reflect", "symmetric"]] = {
 def extended(
     x: Array, ranges: Sequence[tuple[int, int]], border: str, outside: float = 0.0
 ) -> Array:
-    """The elements from begin to end along the last axes of a tensor that is extended
-    by its border, or cropped.
-
-    Args:
-        x: the tensor; it may be returned itself.
-        ranges: for each of the last axes, begin and end; 0 is the first element of x.
-        border: a border of the standard.
-        outside: the value of a uniform border.
+    """The elements from begin to end, the ranges along the last axes, of a tensor that is
+    extended by its border, or cropped. `outside` is the value of a uniform border.
     """
     whole = [(0, extent) for extent in x.shape]
     ranges = [*whole[: x.ndim - len(ranges)], *ranges]
@@ -59,10 +53,7 @@ def extended(
 
 
 def contents(x: Array, windows: Windows, border: str, outside: float = 0.0) -> Array:
-    """The contents of the windows: the up-scaled side [..., X...], extended by its border
-    as far as they reach, gives a view of [..., x..., f...]. `outside` is the value of a
-    uniform border.
-    """
+    """The contents of windows over [..., X...], extended: a view [..., x..., f...]."""
     ranges = [(axis.begin, axis.end) for axis in windows.axes]
     return _view(extended(x, ranges, border, outside), windows)
 
@@ -91,14 +82,11 @@ def _view(x: Array, windows: Windows) -> Array:
     reach = [axis.reach for axis in windows.axes]
     steps = (slice(None, None, step) for step in windows.stride + windows.dilation)
     places: Any = (..., *steps)
-    view = sliding_window_view(x, reach, axis=axes, writeable=True)
-    return np.asarray(view[places])
+    return np.asarray(sliding_window_view(x, reach, axis=axes, writeable=True)[places])
 
 
 def with_border(x: Array, windows: Windows, border: str) -> tuple[Array, Windows]:
-    """The down-scaled side of a reverse operation, extended by those elements of its
-    border whose windows overlap the up-scaled side; and the windows of all of them.
-    """
+    """The side down of a reverse operation, with its border, and all its windows."""
     if border in UNIFORM:
         return x, windows
     outside = reverse_outside(windows)

@@ -1,8 +1,7 @@
 """A graph as a function around one point: the slopes of a weighted sum of its outputs.
 
-Evaluation is in float64. Every decision of the graph, such as on which side of zero the
-operand of a relu lies, is held as it is at the point: see interpreter/held.py. Nothing
-here depends on gradients.
+Evaluation is in float64. Every decision of the graph is held as it is at the point: see
+held.py. Nothing here depends on gradients.
 """
 
 from __future__ import annotations
@@ -17,11 +16,10 @@ from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.interpreter.execution import Operations, step
-from nnef_grad.interpreter.feeds import Feeds, collect_feeds
+from nnef_grad.interpreter.execution import Feeds, Operations, collect_feeds, step
 from nnef_grad.interpreter.held import can_move, hold
 from nnef_grad.interpreter.random_values import Values, between, normal, random_values
-from nnef_grad.ops.liveness import last_uses
+from nnef_grad.ops.costs import last_uses
 
 # The rounding error of an evaluation, in units of the last place.
 ROUNDINGS = 64
@@ -34,9 +32,7 @@ _ATTEMPTS = (normal, between(0.5, 1.5), between(0.1, 0.9))
 
 @dataclass(frozen=True)
 class Point:
-    """The point at which gradients are taken: the inputs and variables of the forward
-    graph, and every tensor at these values.
-    """
+    """Where gradients are taken: inputs and variables, and all tensors at these."""
 
     graph: Graph
     values: Values
@@ -53,8 +49,7 @@ def point_of(
         fed = {**drawn.inputs, **inputs}, {**drawn.variables, **labelled}
         tensors, own = collect_feeds(graph, *fed), rules.evaluations
         for operation in graph.operations:
-            results = step(operation, tensors, operations=own, names=graph.names)
-            tensors.update(results)
+            tensors.update(step(operation, tensors, operations=own, names=graph.names))
         outputs = (tensors[t] for t in graph.outputs)
         if all(np.isfinite(a).all() for a in outputs if a.dtype.kind == "f"):
             return Point(graph, _values(graph, tensors, labelled), tensors)
@@ -65,9 +60,7 @@ def point_of(
 def _values(
     graph: Graph, tensors: Mapping[Tensor, Array], labelled: Mapping[str, Array]
 ) -> Values:
-    """The values as converted by the evaluation: the same arrays, so that no large
-    variable is stored in two precisions. The backward graph may read more variables.
-    """
+    """The values as converted: the same arrays, to store no variable twice."""
     variables = {
         str(operation.attributes["label"]).lower(): tensors[operation.outputs[0]]
         for operation in graph.operations
@@ -82,9 +75,7 @@ def _values(
 
 @dataclass(frozen=True)
 class Line:
-    """A line that a tensor moves along, from its value at the point. Steps are relative to
-    the scale, the size of the elements of the value.
-    """
+    """A line that a tensor moves along; steps are relative to its elements' size."""
 
     tensor: Tensor
     value: Array
@@ -138,9 +129,7 @@ class Forward:
             return sum(float(np.sum(change)) for change in changes)
 
     def _outputs(self, tensor: Tensor, value: Array) -> dict[Tensor, Array]:
-        """The weighted outputs for another value of a tensor: its dependents are
-        computed again, and kept as long as they are read.
-        """
+        """The outputs for another value of a tensor: its dependents are computed."""
         moved = {tensor: value}
         tensors = ChainMap(moved, self.base)
         fixed = {tensor, *self.stopped}

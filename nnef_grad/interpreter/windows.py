@@ -113,9 +113,7 @@ def _divisor(windows: Windows, border: str) -> Any:
 
 @evaluation("debox")
 def debox(input: Array, border: str, normalize: bool, **sliding: Any) -> Array:
-    """The transpose of box: each element is added to its whole window; [x...] gives
-    [X...].
-    """
+    """The transpose of box: each element is added to its window; [x...] to [X...]."""
     windows = upscaling(input.shape, **sliding)
     x, windows = with_border(input, windows, border)
     volume = prod(windows.size)
@@ -172,9 +170,7 @@ choice("max_pool_with_index", argmax_pool)(
 
 
 def _flat(x: Array, windows: Windows, border: str, outside: float = -inf) -> Array:
-    """The contents of the windows, in row-major order: [x..., volume of a window]. The
-    value outside is that of 'ignore', by default the maximum of nothing.
-    """
+    """The contents of windows, [x..., volume]; `outside` is the value of 'ignore'."""
     content = contents(x, windows, border, outside if border == "ignore" else 0.0)
     return content.reshape(*windows.down, prod(windows.size))
 

@@ -1,8 +1,5 @@
 """The static rules of a document: its header, declarations, statements, the interface of
-the graph.
-
-Types follow from declarations alone, so that a document is checked as a whole: even
-fragments that are never called, and branches that are not taken.
+the graph; see typecheck.py.
 """
 
 from __future__ import annotations
@@ -46,13 +43,7 @@ def check_fragments(
 
 
 def check_document(document: syntax.Document, library: Library) -> list[Problem]:
-    """The problems of a document.
-
-    Args:
-        document: the document.
-        library: the operations of the standard, and those that rules declare: a document
-            must declare them in the same way.
-    """
+    """The problems of a document: it must declare operations as the `library` does."""
     operations = with_fragments(document.fragments)
     checker = _DefinitionChecker(operations)
     checker.check_graph(document.graph)
@@ -165,20 +156,20 @@ class _DefinitionChecker(ExpressionChecker):
             if not all(isinstance(leaf, TensorType) for leaf in leaves(result.type)):
                 self.report(f"result '{result.name}' must be a tensor", result.span)
             elif TensorType(None) in leaves(result.type):
-                message = f"result '{result.name}' must have a data type"
-                self.report(message, result.span)
+                self.report(
+                    f"result '{result.name}' must have a data type", result.span
+                )
         operands = [holds_tensors(parameter.type) for parameter in fragment.parameters]
         for place, parameter in enumerate(fragment.parameters):
             if operands[place] and not all(operands[:place]):
                 message = f"tensor '{parameter.name}' must come before the attributes"
                 self.report(message, parameter.span)
-        generic = any(is_generic(part.type) for part in parts)
+        name, generic = fragment.name, any(is_generic(part.type) for part in parts)
         if generic and fragment.generic is None:
-            message = f"'{fragment.name}' uses the type '?': declare {fragment.name}<?>"
+            message = f"'{name}' uses the type '?': declare {name}<?>"
             self.report(message, fragment.span)
         if not generic and fragment.generic is not None:
-            message = f"'{fragment.name}' is generic, but no type in it is '?'"
-            self.report(message, fragment.span)
+            self.report(f"'{name}' is generic, but no type in it is '?'", fragment.span)
         for parameter in fragment.parameters:
             self._check_default(parameter)
 
@@ -196,10 +187,7 @@ class _DefinitionChecker(ExpressionChecker):
             self.report(f"{what}, but is {type_}", parameter.default.span)
 
     def _check_external(
-        self,
-        is_external: bool,
-        targets: Iterable[syntax.Identifier],
-        inputs: set[str],
+        self, is_external: bool, targets: Iterable[syntax.Identifier], inputs: set[str]
     ) -> None:
         """The inputs of the graph, and no others, are the results of external."""
         for identifier in targets:
@@ -234,8 +222,14 @@ class _DefinitionChecker(ExpressionChecker):
             statement.target, self.type_of(value, types)
         ):
             name = identifier.name
-            if isinstance(value, syntax.Invocation) and name not in declared:
-                part = self._closed(identifier, part, value)
+            if (
+                isinstance(value, syntax.Invocation)
+                and name not in declared
+                and self.is_open(value, part)
+            ):
+                what = f"'{name}' is one name for the results of '{value.name}'"
+                advice = f"{what}: give each a name, in brackets"
+                part = self.report(advice, identifier.span)
             if name in types:
                 self.report(f"'{name}' is already defined", identifier.span)
             elif self.fragment is None:
@@ -245,15 +239,6 @@ class _DefinitionChecker(ExpressionChecker):
                 if not is_assignable(part, types[name], Generics(GENERIC)):
                     message = f"result '{name}' is {types[name]}, but this is {part}"
                     self.report(message, identifier.span)
-
-    def _closed(
-        self, identifier: syntax.Identifier, part: Type, value: syntax.Invocation
-    ) -> Type:
-        """Refuses one name for an array of a length that is not known here."""
-        if not self.is_open(value, part):
-            return part
-        what = f"'{identifier.name}' is one name for the results of '{value.name}'"
-        return self.report(f"{what}: give each a name, in brackets", identifier.span)
 
     def _tensor(self, identifier: syntax.Identifier, part: Type) -> Type:
         """The type of a name in the graph, which must be a single tensor."""

@@ -27,18 +27,14 @@ from typing import NamedTuple
 
 from nnef_grad.base.errors import NnefSyntaxError
 from nnef_grad.base.source import Source
-from nnef_grad.language.lexical import INDENT, WIDTH
 from nnef_grad.language.parser import parse_document, parse_fragments
+from nnef_grad.language.syntax import INDENT, WIDTH
 
 HANGING = 2 * INDENT
 
 
 def format_text(source: Source) -> str:
-    """The canonical layout of a document, or of a file of fragments.
-
-    Raises:
-        NnefGradError: the text is neither.
-    """
+    """The canonical layout of a document, or of a file of fragments."""
     try:
         parse_document(source)
     except NnefSyntaxError as error:
@@ -46,9 +42,8 @@ def format_text(source: Source) -> str:
             fragments = parse_fragments(source)
         except NnefSyntaxError as other:
             # That of the reading that gets further.
-            raise max(
-                error, other, key=lambda e: e.span.start if e.span else 0
-            ) from None
+            errors = error, other
+            raise max(errors, key=lambda e: e.problems[0].position()) from None
         if not fragments:
             raise
     return "\n".join(_lines(_words(source.text))) + "\n"
@@ -182,9 +177,7 @@ def _place(words: list[_Word], kind: str) -> None:
 
 
 def _role(word: _Word, before: _Word, after: _Word, nesting: int | None) -> str:
-    """The role of a word, from its neighbours and its depth in a signature. The outer
-    parentheses of a signature are wide: there are spaces inside.
-    """
+    """The role of a word; the outer parentheses of a signature have spaces inside."""
     follows_operand = before.role in _ENDS_OPERAND
     is_wide = nesting == 0
     match word.text:
@@ -252,9 +245,7 @@ def _leading(kind: str, first: _Word, before: str) -> Iterator[str]:
 
 
 def _signature(words: list[_Word]) -> Iterator[str]:
-    """A signature, on one line if possible, else on two, else with its lists broken: the
-    names of a graph fill lines.
-    """
+    """A signature: on one line if possible, else on two, else with its lists broken."""
     if _fits(words):
         yield from _lay(words, "", "")
         return
@@ -291,9 +282,7 @@ def _begins_run(before: _Word, word: _Word) -> bool:
 
 
 def _lay(words: list[_Word], margin: str, hanging: str) -> Iterator[str]:
-    """The lines of words that belong together; a comment among them ends a line. A
-    bracket closed after a comment is aligned with the first line.
-    """
+    """The lines of words that belong together; a comment among them ends a line."""
     indent = margin
     for run in _split(words, _begins_run):
         yield from (indent + comment.text for comment in run[0].above)
@@ -313,9 +302,7 @@ def _fill(words: list[_Word], margin: str, hanging: str) -> Iterator[str]:
 
 
 def _line_end(words: list[_Word], start: int, room: int) -> int:
-    """The index of the next line: the last of the outermost breaks that let this line
-    fit, otherwise the first possible break.
-    """
+    """The next line's index: the last outermost break that fits, or else the first."""
     best, level, width = len(words), math.inf, len(words[start].text)
     for index in range(start + 1, len(words)):
         if width > room and level < math.inf:

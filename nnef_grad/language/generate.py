@@ -15,6 +15,7 @@ from zlib import crc32
 
 from lark import Lark
 from lark.grammar import Rule, Terminal
+from lark.lexer import TerminalDef
 
 from nnef_grad.language.lalr import (
     END,
@@ -49,9 +50,7 @@ def _lines(value: Any) -> str:
 
 
 def generated(grammar: bytes) -> Tables:
-    """The tables of a grammar. States and rules are numbered in the order in which they
-    are reached: the same grammar has the same tables.
-    """
+    """The tables of a grammar, numbered as they are reached: the same each time."""
     lark = Lark(grammar.decode(), parser="lalr", lexer="basic", start=STARTS)
     literals = {
         t.pattern.value: t.name for t in lark.terminals if t.pattern.type == "str"
@@ -88,19 +87,13 @@ def generated(grammar: bytes) -> Tables:
 
 
 def _word_pattern(lark: Lark) -> str:
-    """Ignored text, then a word in a group that is named after its kind. As the pattern
-    always matches, ignored text is never taken for a word.
-    """
+    """Ignored text, then a word: it always matches, so that neither is the other."""
+
+    def order(t: TerminalDef) -> tuple[int, int, int, str]:
+        return -t.priority, -t.pattern.max_width, -len(t.pattern.value), t.name
+
     ignored = [t for t in lark.terminals if t.name in lark.lexer_conf.ignore]
-    ordered = sorted(
-        (t for t in lark.terminals if t not in ignored),
-        key=lambda t: (
-            -t.priority,
-            -t.pattern.max_width,
-            -len(t.pattern.value),
-            t.name,
-        ),
-    )
+    ordered = sorted((t for t in lark.terminals if t not in ignored), key=order)
     groups = [
         f"(?P<{t.name}>{t.pattern.value})" for t in ordered if t.pattern.type == "re"
     ]
@@ -121,9 +114,7 @@ def _rule(rule: Rule) -> Production:
 
 
 def _parts(rule: Rule) -> list[int | None]:
-    """Where the parts of a rule are, from the end of the stack; None if one is missing.
-    Words that the rule quotes are left out.
-    """
+    """Where the parts that a rule does not quote are, from the end of the stack."""
     parts: list[int | None] = []
     count = len(rule.expansion)
     symbols = iter(zip(range(-count, 0), rule.expansion, strict=True))

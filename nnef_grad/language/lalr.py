@@ -68,9 +68,7 @@ class Tables(NamedTuple):
 
 
 class UnexpectedWordError(Exception):
-    """A word that cannot follow those before it, empty at the end of the text; whether it
-    is a word of the language at all; and the kinds of words that could follow.
-    """
+    """A word that cannot follow, empty at the end, and the kinds that could."""
 
     def __init__(self, word: Word, is_known: bool, accepted: set[str]) -> None:
         self.word = word
@@ -80,9 +78,7 @@ class UnexpectedWordError(Exception):
 
 
 class Maker(NamedTuple):
-    """Makes the value of a rule by a method of the builder, from the values of the parts:
-    `make` does it, from a list at whose end are the values of all symbols.
-    """
+    """Makes a rule's value: `make` takes a list that ends in those of its symbols."""
 
     method: Callable[..., Any]
     parts: list[int | None]
@@ -115,10 +111,7 @@ class Automaton:
     """Reads texts by a grammar, with `literals`: see `Tables`."""
 
     def __init__(self, tables: Tables, builder: object) -> None:
-        """A rule is a method of the builder. It is called with the values of the parts of
-        the rule: a word, what another rule returned, a list for what is repeated, None
-        for what is optional and missing.
-        """
+        """Rules are methods of the builder, which take the values of their parts."""
         self.literals = tables.literals
         self._words = re.compile(tables.words)
         states = _states(tables, builder)
@@ -126,11 +119,7 @@ class Automaton:
         self._ends = {tables.literals.get(";"), END}
 
     def parse(self, rule: str, text: str, start: int, end: int) -> Any:
-        """The value of a rule that a part of a text is read by.
-
-        Raises:
-            UnexpectedWordError: that part is not an instance of the rule.
-        """
+        """The value of a rule for a part of a text, or `UnexpectedWordError`."""
         literals, ends = self.literals, self._ends
         reader = _Reader(self._starts[rule])
         words, kinds = list[Word](), list[str]()
@@ -160,9 +149,7 @@ class _Trace(NamedTuple):
 
 
 class _Reader:
-    """Reads one text, a statement after the other; `values` are those of the words and
-    rules that are not yet part of a rule.
-    """
+    """Reads a text, statement by statement; `values` are not yet part of a rule."""
 
     def __init__(self, start: _State) -> None:
         self.values: list[Any] = []

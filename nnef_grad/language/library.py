@@ -15,7 +15,22 @@ from nnef_grad.language.syntax import Fragment
 Library = Mapping[str, Fragment]
 
 
-class FragmentFile(Library):
+class _Table(Library):
+    """A library with a table, which says something about each of its names."""
+
+    table: Mapping[str, object]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.table
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.table)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+
+class FragmentFile(_Table):
     """A file of fragment definitions, each of which is parsed on first use.
 
     A graph uses a few of the standard's operations: reading all of them would take
@@ -31,9 +46,8 @@ class FragmentFile(Library):
         begins = re.finditer(r"^fragment (\w+)", self._source.text, re.MULTILINE)
         starts = {match[1]: match.start() for match in begins}
         ends = [*starts.values(), len(self._source.text)][1:]
-        self._places = dict(
-            zip(starts, zip(starts.values(), ends, strict=True), strict=True)
-        )
+        places = zip(starts.values(), ends, strict=True)
+        self.table: dict[str, tuple[int, int]] = dict(zip(starts, places, strict=True))
         self._parsed: dict[str, Fragment] = {}
 
     @property
@@ -43,19 +57,10 @@ class FragmentFile(Library):
 
     def __getitem__(self, name: str) -> Fragment:
         if name not in self._parsed:
-            (fragment,) = parse_fragments(self._source, *self._places[name])
+            (fragment,) = parse_fragments(self._source, *self.table[name])
             declaring = (r for r in self._registries if name.startswith(f"{r}_"))
             self._parsed[name] = replace(fragment, registry=next(declaring, None))
         return self._parsed[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._places
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
 
 
 @lru_cache(maxsize=1)
@@ -70,28 +75,17 @@ def extras() -> FragmentFile:
     return FragmentFile(Path(__file__).parent / "extras.nnef")
 
 
-class Joined(Library):
+class Joined(_Table):
     """Several libraries, of which the first goes first."""
 
     def __init__(self, *libraries: Library) -> None:
-        self._libraries = libraries
-        # Most operations of a graph are of a few kinds.
-        self._fragments: dict[str, Fragment] = {}
+        self.table: dict[str, Library] = {}
+        for library in libraries:
+            for name in library:
+                self.table.setdefault(name, library)
 
     def __getitem__(self, name: str) -> Fragment:
-        if name not in self._fragments:
-            having = (library for library in self._libraries if name in library)
-            self._fragments[name] = next(having, {})[name]
-        return self._fragments[name]
-
-    def __contains__(self, name: object) -> bool:
-        return any(name in library for library in self._libraries)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(dict.fromkeys(name for lib in self._libraries for name in lib))
-
-    def __len__(self) -> int:
-        return len(list(iter(self)))
+        return self.table[name][name]
 
 
 def extended(fragments: Iterable[Fragment], library: Library) -> Library:

@@ -10,11 +10,7 @@ from nnef_grad.language.syntax import Expression, Fragment, Invocation, Keyword
 
 
 def match(fragment: Fragment, invocation: Invocation) -> tuple[str, ...]:
-    """The parameter that each argument is for.
-
-    Raises:
-        InvalidGraphError: an argument is missing, unknown, given twice or misplaced.
-    """
+    """The parameter that each argument is for; `InvalidGraphError` if one has none."""
     keywords = invocation.keywords
     names = fragment.matched.get(keywords)
     if names is None:
@@ -67,11 +63,7 @@ def _checked(fragment: Fragment, argument: Keyword) -> str:
 
 def refuse_missing(fragment: Fragment, names: Collection[str], span: Span) -> None:
     """Raises InvalidGraphError where a parameter without a default is not given."""
-    missing = [
-        f"'{p.name}'"
-        for p in fragment.parameters
-        if p.default is None and p.name not in names
-    ]
+    needed = (p.name for p in fragment.parameters if p.default is None)
+    missing = " and ".join(f"'{name}'" for name in needed if name not in names)
     if missing:
-        message = f"'{fragment.name}' needs {' and '.join(missing)}"
-        raise InvalidGraphError(message, span)
+        raise InvalidGraphError(f"'{fragment.name}' needs {missing}", span)

@@ -32,51 +32,30 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
 
 
 def parse_document(source: Source, text: str | None = None) -> syntax.Document:
-    """Reads a whole document.
-
-    Args:
-        source: the document.
-        text: its text, with blanks in place of what is read elsewhere.
-
-    Raises:
-        NnefSyntaxError: the text is not an NNEF 1.0 document; the error points at the
-            first unexpected word of each faulty statement.
+    """Reads a document, whose `text` may have blanks for what is read elsewhere. A syntax
+    error points at the first unexpected word of each faulty statement.
     """
     text = source.text if text is None else text
     try:
         return _parse(TreeBuilder.document, source, text)
     except NnefSyntaxError as error:
-        problems = _all_problems(source, text, error)
-        raise NnefSyntaxError.collect(problems) from None
+        raise NnefSyntaxError.collect(_all_problems(source, text, error)) from None
 
 
 def parse_fragments(
     source: Source, start: int = 0, end: int | None = None
 ) -> tuple[syntax.Fragment, ...]:
-    """Reads the fragment definitions between two offsets of a source.
-
-    Raises:
-        NnefSyntaxError: the text holds something other than fragment definitions.
-    """
+    """Reads the fragment definitions between two offsets of a source."""
     return _parse(TreeBuilder.library, source, source.text, start, end)
 
 
 def parse_invocation(source: Source, start: int = 0) -> syntax.Invocation:
-    """Reads an invocation from an offset of a source on: a name, with arguments in
-    parentheses if there are any.
-
-    Raises:
-        NnefSyntaxError: the text holds something else.
-    """
+    """Reads an invocation from an offset on; it may have no parentheses."""
     return _parse(TreeBuilder.call, source, source.text, start)
 
 
 def parse_quantization(source: Source) -> tuple[syntax.Quantization, ...]:
-    """Reads a file of quantization info.
-
-    Raises:
-        NnefSyntaxError: the text holds something other than entries of such a file.
-    """
+    """Reads a file of quantization info."""
     return _parse(TreeBuilder.quantization, source, source.text)
 
 
@@ -100,15 +79,12 @@ def _parse(
         try:
             return cast("Node", automaton.parse(rule.__name__, text, start, end))
         except UnexpectedWordError as error:
-            whole = Span(source, start, end)
-            raise _syntax_error(error, whole, automaton) from None
+            raise _syntax_error(error, Span(source, start, end), automaton) from None
 
 
 @lru_cache(maxsize=1)
 def _machinery() -> tuple[Automaton, TreeBuilder, Lock]:
-    """The parser, its builder, and a lock: as the parser owns the builder, one text is
-    parsed at a time.
-    """
+    """The parser, its builder, and a lock: one text is parsed at a time."""
     builder = TreeBuilder()
     return Automaton(_tables(grammar_path().read_bytes()), builder), builder, Lock()
 
@@ -117,9 +93,8 @@ def _tables(grammar: bytes) -> Tables:
     """The tables of the grammar: those that are kept, unless it was changed since."""
     kept = json.loads(TABLES.read_text("utf-8"))
     if kept.pop("grammar") == crc32(grammar):
-        return Tables(
-            **{**kept, "rules": [Production(*rule) for rule in kept["rules"]]}
-        )
+        kept["rules"] = [Production(*rule) for rule in kept["rules"]]
+        return Tables(**kept)
     from nnef_grad.language.generate import generated
 
     return generated(grammar)
@@ -175,20 +150,15 @@ def _hint(word: str, accepted: set[str], automaton: Automaton) -> str:
     if "LESSTHAN" in accepted:
         accepted -= {"LSQB"}
     literals = {kind: literal for literal, kind in automaton.literals.items()}
-    words += [
-        _WORDS.get(kind) or f"'{literals[kind]}'"
-        for kind in sorted(accepted - _OPERATORS)
-    ]
+    kinds = sorted(accepted - _OPERATORS)
+    words += [_WORDS.get(kind) or f"'{literals[kind]}'" for kind in kinds]
     return f"; expected {' or '.join(words)}" if 0 < len(words) <= 4 else ""
 
 
 def _all_problems(source: Source, text: str, error: NnefSyntaxError) -> list[Problem]:
-    """The first syntax error, and those of further statements.
-
-    A faulty statement is blanked out, and the text is parsed again. As each problem
-    costs a parse of the whole text, fewer are looked for in long texts.
-    """
+    """The first error, and those of texts with faulty statements blanked out: a few."""
     problems = list(error.problems)
+    # Each costs a parse of the whole text.
     for _ in range(min(MAX_PROBLEMS, MAX_READ_AGAIN // (len(text) + 1))):
         statement = _statement(text, problems[-1].position())
         if statement is None:

@@ -23,6 +23,18 @@ from nnef_grad.base.frozen import FrozenDict, frozen
 from nnef_grad.base.source import Source, Span, join
 from nnef_grad.language.types import Type, holds_tensors, is_generic
 
+# fmt: off
+KEYWORDS = frozenset([
+    "version", "extension", "graph", "fragment", "tensor", "integer", "scalar", "logical",
+    "string", "shape_of", "length_of", "range_of", "for", "in", "yield", "if", "else",
+    "true", "false",
+])
+# fmt: on
+
+# In texts, statements are indented; a line is broken where it would be longer.
+INDENT = "    "
+WIDTH = 100
+
 
 @frozen()
 class Node:
@@ -50,9 +62,7 @@ class Identifier(Named):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Numbers(Sequence[Literal]):
-    """The items of an array of numbers, which may be many: each node is made when it is
-    asked for. `span` is the place of the array.
-    """
+    """The items of an array of numbers, at `span`: nodes are made when asked for."""
 
     values: tuple[int | float, ...]
     span: Span
@@ -113,9 +123,7 @@ class Loop(Named):
 
 @frozen()
 class Comprehension(Node):
-    """`[for loops if condition yield value]`: the loops run in step, over arrays of
-    equal length.
-    """
+    """`[for loops if condition yield value]`: the loops run in step."""
 
     loops: tuple[Loop, ...]
     condition: Expression | None
@@ -178,12 +186,7 @@ Value = Union[bool, int, float, str, "tuple[Value, ...]"]
 
 
 def literal_value(expression: Expression) -> Value:
-    """The value of a literal expression, such as the default of a parameter.
-
-    Raises:
-        InvalidGraphError: the expression contains anything but literals, arrays and
-            tuples.
-    """
+    """The value of literals, arrays and tuples; `InvalidGraphError` for all else."""
     if isinstance(expression, Literal):
         return expression.value
     if isinstance(expression, (Array, Tuple)):
@@ -256,9 +259,7 @@ class Fragment(Named):
 
     @cached_property
     def matched(self) -> dict[tuple[str | None, ...], tuple[str, ...]]:
-        """The parameters that arguments are for, by the keywords of these, for the forms of
-        invocations that were matched: see matching.py.
-        """
+        """The parameters that arguments are for, by their keywords: see matching.py."""
         return {}
 
     @cached_property
@@ -290,9 +291,7 @@ class GraphDefinition(Named):
 
 @frozen()
 class Document:
-    """`operators` is the place of the first operator expression, which needs an
-    extension, or None in a flat document.
-    """
+    """`operators` is the place of the first operator expression, None if it is flat."""
 
     version: Identifier
     extensions: tuple[Identifier, ...]
@@ -304,9 +303,7 @@ class Document:
 
 @frozen()
 class Quantization(Node):
-    """An entry of a file of quantization info. Its span is the tensor's name, and the
-    operation has every argument but the tensor.
-    """
+    """An entry of a file of quantization info, with all arguments but the tensor."""
 
     tensor: str
     operation: Invocation

@@ -39,8 +39,7 @@ def _expression(node: Callable[..., Node]) -> Callable[..., Node]:
 
     def build(self: TreeBuilder, *parts: Any) -> Node:
         last = next(part for part in reversed(parts) if part is not None)
-        span = self.operator(join(parts[0].span, last.span))
-        return node(*parts, span=span)
+        return node(*parts, span=self.operator(join(parts[0].span, last.span)))
 
     return build
 
@@ -62,9 +61,7 @@ def _numbers(text: str) -> tuple[int | float, ...]:
 
 
 class TreeBuilder:
-    """Builds the nodes while a text is parsed. Methods are named after the rules of the
-    grammar, and take their parts.
-    """
+    """Builds nodes; its methods are the rules of the grammar, and take their parts."""
 
     def begin(self, source: Source) -> None:
         """Begins a text."""
@@ -94,10 +91,8 @@ class TreeBuilder:
     def document(self, version: syntax.Identifier, *parts: Any) -> syntax.Document:
         *groups, graph = parts
         lines = (p for p in chain(*groups) if not isinstance(p, syntax.Fragment))
-        names, fragments = tuple(chain(*lines)), self.library(version, *groups)
-        return syntax.Document(
-            version, names, fragments, graph, self.operators, self.source
-        )
+        fields = tuple(chain(*lines)), self.library(version, *groups), graph
+        return syntax.Document(version, *fields, self.operators, self.source)
 
     def library(self, version: object, *groups: Items) -> tuple[syntax.Fragment, ...]:
         return tuple([p for p in chain(*groups) if isinstance(p, syntax.Fragment)])
@@ -121,7 +116,7 @@ class TreeBuilder:
         return syntax.Identifier(word[group], span=span)
 
     def names(self, first: Word, others: Items = ()) -> tuple[syntax.Identifier, ...]:
-        return tuple(map(self.name, (first, *others)))
+        return self.extension((first, *others))
 
     def extension(self, words: Items) -> tuple[syntax.Identifier, ...]:
         return tuple(map(self.name, words))
@@ -176,8 +171,7 @@ class TreeBuilder:
         return syntax.Assignment(target, value)
 
     def targets(self, first: syntax.Target, others: Items) -> syntax.Tuple:
-        span = join(first.span, others[-1].span)
-        return syntax.Tuple((first, *others), span=span)
+        return syntax.Tuple((first, *others), span=join(first.span, others[-1].span))
 
     # Expressions
 

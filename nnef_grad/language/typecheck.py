@@ -131,10 +131,9 @@ class ExpressionChecker:
         name = expression.name
         if name in types:
             return types[name]
-        is_python = name in ("True", "False")
-        advice = (
-            f": write {name.lower()}" if is_python else self._suggestion(name, types)
-        )
+        advice = self._suggestion(name, types)
+        if name in ("True", "False"):
+            advice = f": write {name.lower()}"
         return self.report(f"'{name}' is not defined{advice}", expression.span)
 
     def _array(self, expression: syntax.Array, types: Types) -> Type:
@@ -284,10 +283,8 @@ class ExpressionChecker:
                 return types[value.name]
             (wanted,) = (p.type for p in fragment.parameters if p.name == name)
             if wanted == STRING:
-                what = f"'{value.name}' is not defined"
-                return self.report(
-                    f"{what}: write '{value.name}' in quotes", value.span
-                )
+                advice = f"is not defined: write '{value.name}' in quotes"
+                return self.report(f"'{value.name}' {advice}", value.span)
         return self._visit(value, types)
 
     def _call(
@@ -345,9 +342,7 @@ class ExpressionChecker:
         types: Types,
         generics: Generics,
     ) -> None:
-        """Reports an argument whose type is not that of its parameter, at the innermost
-        written item that does not fit.
-        """
+        """Reports an argument that does not fit, at the innermost written item."""
         count = len(self.problems)
         for item, type_ in _written_items(value, wanted):
             item_type = self.type_of(item, types)

@@ -132,10 +132,8 @@ class Generics:
 
 
 def is_assignable(source: Type, target: Type, generics: Generics) -> bool:
-    """Whether a value of one type can be used where another type is declared.
-
-    A primitive can be used as a tensor of its data type, any tensor as an unbound one,
-    an unknown type as any; arrays and tuples follow from their items.
+    """Whether a value of one type can be used where another is declared: a primitive as a
+    tensor, any tensor as an unbound one, the unknown as any, the others by their items.
     """
     while isinstance(source, ArrayType) and isinstance(target, ArrayType):
         source, target = source.item, target.item
@@ -154,9 +152,7 @@ def is_assignable(source: Type, target: Type, generics: Generics) -> bool:
 
 
 def join(left: Type, right: Type) -> Type | None:
-    """The one of two types that the other can be cast to; None if neither can. It is
-    unknown if one of them is.
-    """
+    """The one of two types that the other can be cast to; None if neither can."""
     if UNKNOWN in (left, right):
         return UNKNOWN
     if is_assignable(left, right, Generics(GENERIC)):

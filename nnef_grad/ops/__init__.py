@@ -9,17 +9,12 @@ from nnef_grad.ops import (  # noqa: F401 (they are imported to be entered)
     conv,
     elementwise,
     join,
-    loops,
     matrix,
-    normalize,
     parts,
     pool,
     reduce,
-    repeat,
-    roi,
     sampling,
     shape,
-    tensors,
 )
 from nnef_grad.ops.registry import DECOMPOSITIONS, RULES, SHAPES
 

@@ -68,9 +68,7 @@ def _inside(op: Operation) -> dict[str, Any]:
 
 @decomposition("deconv", "debox", when=_repeats)
 def reverse_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
-    """The operation on the padded input: it has more windows, and the padding cuts off
-    what these have outside of the output.
-    """
+    """On the padded input; the padding cuts off what more windows have outside."""
     windows, outside, y = windows_of(op), _outside(op), op.outputs[0]
     pairs = list(zip(windows.axes, outside, strict=True))
     down = tuple(p + axis.down + q for axis, (p, q) in pairs)

@@ -121,9 +121,7 @@ def _naming(filter_name: str) -> Iterator[None]:
 
 
 def group_count(input: Shape, groups: int, output_shape: Shape = ()) -> int:
-    """The number of groups; 0 stands for one for each channel of the up-scaled side: of
-    the input or, for a reverse operation, of the output, which has as many by default.
-    """
+    """The number of groups; 0 stands for one for each channel of the up-scaled side."""
     return groups or (output_shape or input)[1]
 
 
@@ -219,9 +217,8 @@ def _layer_product(emit: Emit, sides: Sides) -> Tensor:
 
 
 def _pixel_product(emit: Emit, sides: Sides) -> Tensor:
-    """[B, groups, c / groups, x] and [B, groups, C / groups, x] give [B, groups, c /
-    groups, C / groups], which is summed over B. Neither B nor groups has an axis if it
-    is 1.
+    """[B, groups, c / groups, x] and [B, groups, C / groups, x] give matrices that are
+    summed over B. Neither B nor groups has an axis if it is 1.
     """
     up, down, windows, groups, names = sides
     batch, pixels = down.shape[0], prod(windows.down)

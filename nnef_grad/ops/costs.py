@@ -1,4 +1,4 @@
-"""The costs of an operation, from shapes alone.
+"""The costs of an operation, from shapes alone, and the memory of a graph.
 
 A multiply-add is a step of a sum: an element times its weight, added to what is there.
 These are counted wherever an operation sums over a window, an axis or a row:
@@ -16,13 +16,15 @@ an operation of the user's own, of which nothing is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from math import prod
 
-from nnef_grad.graph.ir import LOOP, Operation, Tensor, shape_of
+from nnef_grad.graph.ir import LOOP, Graph, Operation, Tensor, shape_of
 from nnef_grad.graph.loops import loop_of, steps_of
-from nnef_grad.ops.traits import BIASED, RESHAPING, SOURCES
+from nnef_grad.ops.traits import BIASED, FED, RESHAPING, SOURCES
 from nnef_grad.ops.windows import is_reverse, windows_of
 
 # The bytes of an element by its type. Scalars are stored in single precision.
@@ -38,9 +40,8 @@ def multiply_adds(operation: Operation) -> int:
 
 
 def bytes_moved(operation: Operation) -> int:
-    """How many bytes an operation reads and writes. What the graph is fed with and
-    constants are there already, and a tensor in another shape is the same memory.
-    """
+    """How many bytes an operation reads and writes."""
+    # What comes from outside is there, and a tensor in another shape is the same memory.
     if operation.name in SOURCES or operation.name in RESHAPING:
         return 0
     written = sum(map(byte_size, operation.outputs))
@@ -68,9 +69,7 @@ def _elements(op: Operation) -> int:
 
 
 def _filtered(op: Operation) -> int:
-    """Each window in each item of the batch, times all elements of its filters. The
-    steps of a separable convolution have as many windows.
-    """
+    """Each window in each item of the batch, times all elements of its filters."""
     _, *filters, _ = op.operands
     down = (op.inputs if is_reverse(op) else op.outputs)[0].shape
     return down[0] * prod(down[2:]) * sum(prod(shape_of(f)) for f in filters)
@@ -150,3 +149,59 @@ def _scaled(factor: int, units: Sequence[str], number: int) -> str:
 
 count_text = partial(_scaled, 1000, ("", "K", "M", "G", "T"))
 byte_text = partial(_scaled, 1024, ("B", "KiB", "MiB", "GiB", "TiB"))
+
+
+# ---- Memory ----
+
+# A tensor is alive from the operation that makes it to the last one that reads it. One
+# that is another in a new shape (reshape, squeeze, unsqueeze) is a view: it takes no
+# memory of its own, as in most runtimes, and keeps that of the other alive. All other
+# operations make new memory, even where a runtime might compute in place.
+
+
+def last_uses(
+    graph: Graph, views: Mapping[Tensor, Tensor] | None = None
+) -> list[set[Tensor]]:
+    """For each operation, the tensors that none reads after it, also through views."""
+    views, read, uses = views or {}, set[Tensor](), []
+    for operation in reversed(graph.operations):
+        touched = {views.get(t, t) for t in (*operation.inputs, *operation.outputs)}
+        uses.append(touched - read)
+        read |= touched
+    return uses[::-1]
+
+
+def views_of(graph: Graph) -> dict[Tensor, Tensor]:
+    """For each view, the tensor whose memory it is."""
+    views: dict[Tensor, Tensor] = {}
+    for operation in graph.operations:
+        if operation.name in RESHAPING and operation.inputs:
+            (source,), (view,) = operation.inputs, operation.outputs
+            views[view] = views.get(source, source)
+    return views
+
+
+def memory_alive(
+    graph: Graph, size: Callable[[Tensor], int], kept: Collection[Tensor] = ()
+) -> list[int]:
+    """For each operation, the size of the tensors that are alive while it runs, besides
+    inputs and variables. The kept ones are alive to the end, whatever reads them.
+    """
+    views = views_of(graph)
+    fed = {t for op in graph.operations if op.name in FED for t in op.outputs}
+    lasting = fed | {views.get(t, t) for t in kept}
+    alive, peaks = 0, []
+    for operation, dead in zip(graph.operations, last_uses(graph, views), strict=True):
+        alive += sum(map(size, set(operation.outputs) - fed - views.keys()))
+        peaks.append(alive)
+        alive -= sum(map(size, dead - lasting))
+    return peaks
+
+
+def memory_held(
+    graph: Graph, size: Callable[[Tensor], int], inputs: Collection[Tensor]
+) -> Iterator[int]:
+    """For each operation, the size of those of some inputs that it or a later one reads."""
+    uses = last_uses(graph, views_of(graph))
+    freed = [sum(size(t) for t in inputs if t in dead) for dead in uses]
+    return accumulate(freed[:-1], operator.sub, initial=sum(map(size, inputs)))

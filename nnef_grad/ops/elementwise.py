@@ -9,7 +9,12 @@ from typing import Any
 
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operation, Shape, Tensor
-from nnef_grad.ops.registry import ShapeError, check_results, require, shape
+from nnef_grad.ops.registry import (
+    ShapeError,
+    check_results,
+    require,
+    shape,
+)
 from nnef_grad.ops.traits import BROADCASTING, UNARY
 
 
@@ -69,17 +74,12 @@ def add_n_shape(x: tuple[Shape, ...]) -> Shape:
     return broadcast(*x)
 
 
-# ---- Outer products ----
-
-
 # From so many elements on, the length of a run makes no difference to a runtime.
 LONG_RUN = 64
 
 
 def outer_factors(op: Operation) -> tuple[Tensor, Tensor] | None:
-    """The column and the row of an outer product over more than two axes, the last of
-    which is short: one has all of its axes of several elements before those of the other.
-    """
+    """The column and the row of an outer product over several axes, the last one short."""
     if op.name != "mul" or op.outputs[0].rank <= 2 or len(op.inputs) != 2:
         return None
     last = op.outputs[0].shape[-1]

@@ -14,9 +14,14 @@ from functools import partial
 
 from nnef_grad.graph.extents import at_least, may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor
-from nnef_grad.ops.axes import Positions, check_axes, check_length
 from nnef_grad.ops.registry import Emit, require, shape, vjp
-from nnef_grad.ops.shape import reshaped, with_extent
+from nnef_grad.ops.shape import (
+    Positions,
+    check_axes,
+    check_length,
+    reshaped,
+    with_extent,
+)
 from nnef_grad.ops.windows import BORDERS, Padding, check_choice, check_reach
 
 # A begin and an end along an axis.
@@ -57,9 +62,8 @@ def place(
     shape: Shape,
     hint: str = "padded",
 ) -> Tensor | None:
-    """A tensor of zeros that holds x at offsets along some axes, and along the others
-    has the extents of x. What would lie outside of the shape is left out; None where that
-    is all of x.
+    """A tensor of zeros that holds x at offsets along some axes. What would lie outside of
+    the shape is left out; None where that is all of x.
     """
     padding = [(0, 0)] * x.rank
     for axis, offset in offsets.items():
@@ -172,9 +176,7 @@ def pad_shape(input: Shape, padding: Padding, border: str, value: float) -> Shap
 
 @vjp("pad")
 def pad_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
-    """Padding is cropped, and cropped elements become zeros. A repeated element first
-    receives the gradients of its copies.
-    """
+    """Repeated elements get the gradients of their copies, then padding is cropped."""
     (x,), fold = op.inputs, _FOLDS.get(op.attributes["border"])
     offsets: dict[int, int] = {}
     for axis, (before, after) in enumerate(op.attributes["padding"]):
@@ -212,9 +214,8 @@ def _fold_edges(emit: Emit, dy: Tensor, axis: int, before: int, extent: int) -> 
 def _fold_reflection(
     left_out: int, emit: Emit, dy: Tensor, axis: int, before: int, extent: int
 ) -> Tensor:
-    """The adjoint of a reflecting border along an axis: what lies outside is turned
-    round and added. `left_out` is 1 where the element at the edge has no image, and
-    otherwise 0.
+    """The adjoint of a reflecting border: what lies outside is turned round and added.
+    `left_out` is 1 where the element at the edge has no image, and otherwise 0.
     """
     end, last = dy.shape[axis], before + extent
     head, tail = min(before, end), max(last, 0)

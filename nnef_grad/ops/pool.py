@@ -13,7 +13,7 @@ from typing import Any
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import Emit, require, shape, vjp
-from nnef_grad.ops.tensors import line
+from nnef_grad.ops.shape import line
 from nnef_grad.ops.traits import POOLING
 from nnef_grad.ops.windows import (
     BORDERS,
@@ -98,9 +98,8 @@ def box_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
 
 
 def divisor(emit: Emit, windows: Windows, border: str) -> Tensor | float:
-    """The divisor of a normalized box: the volume of a window or, with border 'ignore',
-    of the part of it inside the input: a product over the axes, so it is written as a
-    small constant for each axis along which it varies.
+    """The volume of a window or, with border 'ignore', of the part of it inside the input:
+    a product over the axes, so a small constant for each axis along which it varies.
     """
     if border != "ignore":
         return float(prod(windows.size))
@@ -134,9 +133,7 @@ def debox_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
 
 @vjp("max_pool")
 def max_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
-    """dinput = desample(dy, argmax_pool(input)); a maximum in the border drops out of
-    it. In a window of one element there is nothing to find.
-    """
+    """dinput = desample(dy, argmax_pool(input)); a maximum in the border drops out."""
     (x,), windows, border = op.inputs, windows_of(op), op.attributes["border"]
     if prod(windows.size) == 1:
         return [emit("debox", dy, **_reverse(windows))]

@@ -1,4 +1,6 @@
-"""Reductions: the reduced axes stay, with extent 1."""
+"""Reductions: the reduced axes stay, with extent 1. Normalization and quantization, by what
+is reduced: the result has the shape of the first operand.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,10 @@ from math import prod
 from typing import Any
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
-from nnef_grad.ops.axes import check_axes
-from nnef_grad.ops.registry import Emit, shape, vjp
-from nnef_grad.ops.tensors import number
-from nnef_grad.ops.traits import REDUCTIONS
+from nnef_grad.ops.elementwise import check_fits
+from nnef_grad.ops.registry import Emit, ShapeFunction, require, shape, vjp
+from nnef_grad.ops.shape import check_axes, check_length, number
+from nnef_grad.ops.traits import LOCAL_NORMALIZATION, REDUCTIONS
 
 
 @shape(*REDUCTIONS)
@@ -52,9 +54,7 @@ def extremum_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
 def moments_vjp(
     emit: Emit, op: Operation, dmean: Tensor | None, dvariance: Tensor | None
 ) -> list[Tensor]:
-    """dmean / n + dvariance * 2 / n * (x - mean); that the variance depends on the mean
-    too adds nothing.
-    """
+    """dmean / n + dvariance * 2 / n * (x - mean)"""
     (x,), (mean, _) = op.inputs, op.outputs
     shares = [] if dmean is None else [_share(emit, op, dmean)]
     if dvariance is None:
@@ -83,3 +83,43 @@ def _repeated(emit: Emit, op: Operation, x: Tensor) -> Tensor:
     repeats = [n // m for n, m in zip(op.inputs[0].shape, x.shape, strict=True)]
     is_whole = {1}.issuperset(repeats)
     return x if is_whole else emit("tile", x, repeats=repeats, hint="repeated")
+
+
+# ---- Normalization and quantization ----
+
+
+@shape("softmax", "l1_normalization", "l2_normalization")
+def norm_shape(input: Shape, axes: tuple[int, ...], **attributes: Any) -> Shape:
+    check_axes(axes, len(input))
+    return input
+
+
+@shape(*LOCAL_NORMALIZATION)
+def local_shape(input: Shape, size: tuple[int, ...], **attributes: Any) -> Shape:
+    """The window has an extent for each dimension."""
+    check_length("size", size, len(input))
+    message = f"'size' must be positive, but is {list(size)}"
+    require(all(extent > 0 for extent in size), message)
+    return input
+
+
+def _fitted(*names: str) -> ShapeFunction:
+    """The shape of the first operand, to which the others of these are broadcast."""
+
+    def fitted_shape(*operands: Shape, bits: int = 1, **attributes: Any) -> Shape:
+        first, *others = zip(names, operands, strict=True)
+        check_fits(*first, dict(others))
+        require(bits > 0, f"'bits' must be positive, but is {bits}")
+        return operands[0]
+
+    return fitted_shape
+
+
+for _operation, *_operands in (
+    ("batch_normalization", "input", "mean", "variance", "offset", "scale"),
+    ("min_max_linear_quantize", "x", "min", "max"),
+    ("linear_quantize", "x", "min", "max"),
+    ("zero_point_linear_quantize", "x", "zero_point", "scale"),
+    ("logarithmic_quantize", "x", "max"),
+):
+    shape(_operation)(_fitted(*_operands))

@@ -20,7 +20,8 @@ the settings that the rule does not cover.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple, Protocol, TypeVar, Union
@@ -28,6 +29,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar, Union
 from nnef_grad.base.errors import Remedy
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.language.library import Library, extended, standard
+from nnef_grad.language.syntax import Fragment
 
 Shapes = Union[Shape, "list[Shape]"]
 ShapeFunction = Callable[..., Shapes]
@@ -46,16 +49,9 @@ class Emit(Protocol):
         dtype: str | None = None,
         **attributes: Any,
     ) -> Tensor:
-        """Emits an operation with one result and returns the result.
-
-        Args:
-            name: the operation.
-            operands: tensors, literals, or sequences of them, in declared order;
-                trailing defaults may be left out.
-            hint: what the result is called inside the rule; the operation's own name if
-                not given.
-            dtype: the generic data type, where the operands do not tell it.
-            attributes: those that differ from the declared defaults.
+        """Emits an operation with one result and returns the result. Declared defaults may
+        be left out; `dtype` is needed where the operands do not tell it. The hint is what the
+        result is called inside the rule, instead of the operation's name.
         """
 
 
@@ -122,7 +118,6 @@ def decomposition(
     limit: str = "",
 ) -> Callable[[Function], Function]:
     """Enters the decomposition of the named operations; see `Decomposition`."""
-
     entry = partial(Decomposition, applies=when, limit=limit)
     return partial(_enter, DECOMPOSITIONS, names, entry=entry)
 
@@ -137,3 +132,17 @@ def _enter(
         assert name not in table, f"{name} is entered twice"
         table[name] = entry(function)
     return function
+
+
+@dataclass(frozen=True)
+class OpSet:
+    """The operations that are known by name, the standard's unless others are given, and
+    their shape functions: one that has none can be declared, and cannot be emitted.
+    """
+
+    declarations: Library = field(default_factory=standard)
+    shapes: Mapping[str, ShapeFunction] = field(default_factory=lambda: SHAPES)
+
+    def extended(self, declarations: Iterable[Fragment]) -> OpSet:
+        """These operations and further ones, which go first."""
+        return OpSet(extended(declarations, self.declarations), self.shapes)

@@ -28,16 +28,14 @@ class Axis(NamedTuple):
 
 
 class Resizing(NamedTuple):
-    """How an axis is resized: how new positions are mapped to the given ones, by one of
-    `PLACES`; the mode, nearest, linear or cubic; what the nearest position is, by one of
-    `ROUNDED`; the second derivative of the cubic polynomials where they begin; and whether
-    positions outside have no weight, or else are those at the border.
-    """
+    """How an axis is resized, by one of `PLACES`, of `MODES` and of `ROUNDED`."""
 
     places: str
     mode: str
     rounding: str
+    # The second derivative of the cubic polynomials where they begin.
     coefficient: float = -0.75
+    # Whether positions outside have no weight, or else are those at the border.
     is_inside: bool = False
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import Emit, decomposition, require, shape
-from nnef_grad.ops.shape import reshaped, turned
-from nnef_grad.ops.tensors import line
+from nnef_grad.ops.shape import line, reshaped, turned
 from nnef_grad.ops.windows import BORDERS, check_choice, check_positive, check_reach
 
 METHODS = ("symmetric", "asymmetric", "aligned")
@@ -86,9 +85,6 @@ def multilinear_upsample_decomposition(emit: Emit, op: Operation) -> list[Tensor
     return [reshaped(emit, spread, y.shape)]
 
 
-# Weights that are the same for all elements: a deconvolution
-
-
 def _deconvolved(emit: Emit, x: Tensor, op: Operation) -> Tensor:
     """Each element is spread: its weights fall to zero at the next element."""
     (batch, channels, *extents), factor = x.shape, op.attributes["factor"]
@@ -116,13 +112,9 @@ def _triangles(emit: Emit, factor: Shape, sizes: Shape) -> Tensor:
     return reduce(partial(emit, "mul", hint="weights"), along)
 
 
-# Weights that depend on the place: products with matrices
-
-
 def _multiplied(emit: Emit, x: Tensor, op: Operation) -> Tensor:
-    """The axes from the last to the first that grows, each with a product that brings
-    it to the front: so the next one is the last. What is before the first that grows
-    ends up after all others, and is brought back.
+    """A product for each axis, from the last to the first that grows, brings it to the
+    front. What is before that one ends up after all others, and is brought back.
     """
     factor = (1, 1, *op.attributes["factor"])
     extents, output = x.shape, op.outputs[0].shape
@@ -172,3 +164,51 @@ def check_spatial(name: str, values: Shape, input: Shape) -> None:
     )
     require(len(values) == len(input) - 2, message)
     check_positive(name, values)
+
+
+# ---- Regions of interest: parts of feature maps, brought to one size ----
+
+# A region has a row in `rois`: its first corner and then its last, each with a coordinate
+# for each spatial axis. The same row of `batch_index` says in which item of the batch it
+# lies. They are put together from other operations in emit/regions.py.
+
+
+@shape("avg_roi_pool", "max_roi_pool", "roi_resample")
+def roi_shape(
+    input: Shape,
+    rois: Shape,
+    batch_index: Shape,
+    output_size: Shape,
+    method: str = "symmetric",
+) -> Shape:
+    """[B, C, M spatial axes], [N, 2 * M] and [N, 1] give [N, C, *output_size]."""
+    check_choice("method", method, METHODS)
+    check_spatial("output_size", output_size, input)
+    width = 2 * (len(input) - 2)
+    message = (
+        f"'rois' must have {width} columns, two for each spatial dimension,"
+        f" but has the shape {list(rois)}"
+    )
+    require(len(rois) == 2 and rois[1] == width, message)
+    message = (
+        f"'batch_index' must have the shape [{rois[0]}, 1] or [{rois[0]}],"
+        f" but has {list(batch_index)}"
+    )
+    # The specification says [N, 1], the Khronos tools want [N].
+    require(batch_index in ((rois[0],), (rois[0], 1)), message)
+    return (rois[0], input[1], *output_size)
+
+
+@shape("avg_roi_align", "max_roi_align")
+def roi_align_shape(
+    input: Shape,
+    rois: Shape,
+    batch_index: Shape,
+    output_size: Shape,
+    sampling_rate: Shape,
+    resize_method: str,
+) -> Shape:
+    """As for `roi_shape`: the samples of a cell are pooled."""
+    check_choice("resize_method", resize_method, METHODS)
+    check_spatial("sampling_rate", sampling_rate, input)
+    return roi_shape(input, rois, batch_index, output_size)

@@ -1,13 +1,76 @@
-"""The same elements in another shape, or in another order of the axes."""
+"""Axes and extents: checks of attributes that name axes, the operations by which tensors
+enter a graph, the same elements in another shape or in another order of the axes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 
+from nnef_grad.graph.extents import has_symbols, may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor
-from nnef_grad.ops.axes import check_axes
-from nnef_grad.ops.registry import Emit, require, shape, vjp, volume
+from nnef_grad.ops.registry import Emit, ShapeError, require, shape, vjp, volume
+
+
+def check_axes(axes: tuple[int, ...], rank: int) -> None:
+    """Raises `ShapeError` where an axis of a tensor is out of range, or named twice."""
+    message = f"a tensor of rank 0 has no axes, and 'axes' are {list(axes)}"
+    require(rank > 0 or not axes, message)
+    message = f"'axes' must be in 0..{rank - 1} for rank {rank}, but are {list(axes)}"
+    require(all(0 <= axis < rank for axis in axes), message)
+    require(len(set(axes)) == len(axes), f"'axes' must differ, but are {list(axes)}")
+
+
+def check_axis(axis: int, rank: int) -> None:
+    """Raises `ShapeError` where an axis of a tensor is out of range."""
+    require(rank > 0, f"a tensor of rank 0 has no axis, and 'axis' is {axis}")
+    message = f"'axis' must be in 0..{rank - 1} for rank {rank}, but is {axis}"
+    require(0 <= axis < rank, message)
+
+
+def check_length(name: str, items: tuple[object, ...], rank: int) -> None:
+    """Raises `ShapeError` unless an attribute has an item for each dimension."""
+    message = f"'{name}' must have an item for each of {rank} dimensions, but has {len(items)}"
+    require(len(items) == rank, message)
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Positions along an axis, as in a range, whose ends may have symbols."""
+
+    start: int
+    stop: int
+    step: int = 1
+
+    @property
+    def count(self) -> int:
+        """How many there are: the quotient is rounded up."""
+        return -((self.start - self.stop) // self.step)
+
+    @property
+    def least(self) -> int:
+        """The one that is nearest to the beginning of the axis."""
+        if self.step > 0:
+            return self.start
+        return self.start + (self.count - 1) * self.step
+
+    @property
+    def backward(self) -> Positions:
+        """The same, from the last one on."""
+        last = self.start + (self.count - 1) * self.step
+        return Positions(last, self.start - self.step, -self.step)
+
+    def are_all(self, extent: int) -> bool:
+        """Whether they are all positions of an axis, in their order."""
+        is_forward = self.step == 1 or extent == 1
+        return is_forward and self.least == 0 and self.count == extent
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.start, self.stop, self.step))
+
+
+# ---- Tensors in another shape ----
 
 
 def with_extent(shape: Shape, axis: int, extent: int) -> Shape:
@@ -128,3 +191,54 @@ def transpose_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     axes = op.attributes["axes"]
     order = [*axes, *range(len(axes), dy.rank)]
     return [transposed(emit, dy, sorted(range(dy.rank), key=order.__getitem__))]
+
+
+# ---- Where tensors enter, and `update` ----
+
+
+def line(
+    emit: Emit, values: Iterable[float], hint: str, axis: int = 1, rank: int = 2
+) -> Tensor:
+    """A constant that varies along one axis; all other extents are 1."""
+    value = [float(number) for number in values]
+    shape = with_extent((1,) * rank, axis, len(value))
+    return emit("constant", shape=shape, value=value, hint=hint)
+
+
+@shape("external")
+def external_shape(shape: Shape) -> Shape:
+    if any(not may_exceed(extent, 0) for extent in shape):
+        raise ShapeError(f"extents must be positive, and the shape is {list(shape)}")
+    return shape
+
+
+@shape("variable")
+def variable_shape(shape: Shape, label: str) -> Shape:
+    require(label != "", "a variable needs a label")
+    return external_shape(shape)
+
+
+@shape("constant")
+def constant_shape(shape: Shape, value: tuple[object, ...]) -> Shape:
+    count = volume(external_shape(shape))
+    message = (
+        f"{len(value)} values do not fill the shape {list(shape)} of volume {count}"
+    )
+    require(len(value) in (1, count), message)
+    return shape
+
+
+@shape("update")
+def update_shape(variable: Shape, value: Shape) -> Shape:
+    message = f"the value of shape {list(value)} does not fit the variable of shape {list(variable)}"
+    require(variable == value, message)
+    return variable
+
+
+def number(emit: Emit, extent: int) -> float | Tensor:
+    """An extent as a scalar: a literal, or, if it has symbols, the sum of so many ones."""
+    if not has_symbols(extent):
+        return float(extent)
+    ones = emit("constant", shape=(extent,), value=(1.0,), hint="ones")
+    total = emit("sum_reduce", ones, axes=(0,), hint="total")
+    return emit("squeeze", total, axes=(0,), hint="count")

@@ -18,8 +18,8 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from nnef_grad.graph.ir import Operation, Shape
-from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.registry import require
+from nnef_grad.ops.shape import Positions
 
 Padding = tuple[tuple[int, int], ...]
 
@@ -124,9 +124,7 @@ def up_side(op: Operation) -> Shape:
 
 
 def windows_of(op: Operation) -> Windows:
-    """The windows of an operation: of the size of a filter, which slides along all axes
-    after batch and channels, or else of a given size, along all axes.
-    """
+    """The windows of an operation: of a filter, after batch and channels, or of a size."""
     settings, up = op.settings, up_side(op)
     has_size = "size" in settings
     extents = (up, settings["size"]) if has_size else (up[2:], op.inputs[1].shape[2:])
@@ -144,9 +142,8 @@ def downscaling(
     stride: Shape = (),
     dilation: Shape = (),
 ) -> Windows:
-    """The windows of a basic operation with extents `size` over extents `up`, with
-    padding, stride and dilation as in the text. It raises `ShapeError` where these have
-    the wrong length or a value that is not allowed, or the windows do not fit in.
+    """The windows of a basic operation, with padding, stride and dilation as in the text.
+    It raises `ShapeError` where these are not allowed, or the windows do not fit in.
     """
     _check(len(up), size, padding=padding, stride=stride, dilation=dilation)
     stride, dilation = stride or (1,) * len(up), dilation or (1,) * len(up)
@@ -175,9 +172,8 @@ def upscaling(
     dilation: Shape = (),
     output_shape: Shape = (),
 ) -> Windows:
-    """The windows of a reverse operation on extents `down`, with `output_shape` for the
-    up-scaled extents, or empty where `down` tells them. It raises `ShapeError` as
-    `downscaling` does, or where `output_shape` is not down-scaled to `down`.
+    """The windows of a reverse operation. It raises `ShapeError` as `downscaling` does, or
+    where `output_shape`, the up-scaled extents if not empty, is not down-scaled to `down`.
     """
     sliding: Any = {"padding": padding, "stride": stride, "dilation": dilation}
     _check(len(down), size, **sliding, output_shape=output_shape)
@@ -211,9 +207,7 @@ def _reach(size: int, dilation: int) -> int:
 def automatic_padding(
     up: Shape, size: Shape, stride: Shape, dilation: Shape
 ) -> Padding:
-    """The padding for which a window begins at every `stride`-th element; an odd
-    element goes after.
-    """
+    """That for which a window begins at every stride; an odd element goes after."""
     columns = zip(up, size, stride, dilation, strict=True)
     totals = [
         max((-(-extent // s) - 1) * s + _reach(f, d) - extent, 0)

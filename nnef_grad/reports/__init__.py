@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rules import Rules
-from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import UsageError
+from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
 from nnef_grad.graph.ir import Graph
 from nnef_grad.reports.contents import contents

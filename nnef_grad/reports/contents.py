@@ -19,8 +19,7 @@ from nnef_grad.graph.printer import print_operation, print_value
 from nnef_grad.graph.symbols import refuse_symbols
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops import SHAPES
-from nnef_grad.ops.costs import byte_size, bytes_moved, multiply_adds
-from nnef_grad.ops.liveness import memory_alive
+from nnef_grad.ops.costs import byte_size, bytes_moved, memory_alive, multiply_adds
 from nnef_grad.ops.traits import FED, SOURCES, STEPS
 from nnef_grad.reports.blocks import blocks, hosts
 from nnef_grad.reports.folds import Fold, Part, folds

@@ -256,9 +256,7 @@ def _text(data: bytes) -> str:
 
 @contextmanager
 def compressed(file: BinaryIO, name: str) -> Iterator[BinaryIO]:
-    """A stream to write an archive of this name to, compressed unless it ends in .tar.
-    Equal content gives equal files: no owner and no time is stored.
-    """
+    """A stream to write an archive to: equal content gives equal files, without times."""
     if name.lower().endswith(".tar"):
         yield file
         return

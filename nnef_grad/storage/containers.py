@@ -18,12 +18,7 @@ from nnef_grad.base.errors import UsageError
 from nnef_grad.base.source import Source
 from nnef_grad.storage.archives import BLOCK, Member, Unpacked, is_archive, members
 from nnef_grad.storage.files import PathLike, StoredPart, reading, text_of
-from nnef_grad.storage.paths import (
-    FileInFolder,
-    Steps,
-    entries_inside,
-    files_inside,
-)
+from nnef_grad.storage.paths import FileInFolder, Steps, entries_inside, files_inside
 
 GRAPH = "graph.nnef"
 QUANTIZATION = "graph.quant"
@@ -35,9 +30,7 @@ NAMED = 4
 
 
 class Container(ABC):
-    """A stored model, open for reading; `name` is its path as the user gave it. What
-    cannot be read raises an `NnefGradError`.
-    """
+    """A stored model, open for reading; `name` is its path as the user gave it."""
 
     name: str
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeVar
 
 from nnef_grad.base.errors import Problem, UsageError
 from nnef_grad.base.public import public
 from nnef_grad.base.source import Span
 from nnef_grad.graph.ir import Graph, Quantization
-from nnef_grad.graph.quantization import LINEAR
 from nnef_grad.storage import tensor_file
 from nnef_grad.storage.containers import Container, open_container
 from nnef_grad.storage.files import Part, PathLike, StoredPart
@@ -26,8 +25,12 @@ from nnef_grad.storage.tensor_file import Header, header_of, read_header
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    Array = npt.NDArray[Any]
+    from nnef_grad.base.arrays import Array
+
     Data = Mapping[str, npt.ArrayLike]
+
+# The quantizations whose codes are numbers of even steps.
+LINEAR = frozenset(f"{name}linear_quantize" for name in ("", "min_max_", "zero_point_"))
 
 # ---- Variables ----
 
@@ -95,9 +98,7 @@ class VariableData(Mapping[str, "Array"]):
 
     @property
     def with_blocks(self) -> VariableData:
-        """The same, for a graph that reads numbers in blocks: whoever writes the data
-        leaves them in these.
-        """
+        """The same, for a graph that reads blocks: they are written as they are."""
         return VariableData(self._container, True, self.meanings)
 
     def of(self, graph: Graph) -> VariableData:
@@ -152,12 +153,8 @@ class VariableData(Mapping[str, "Array"]):
 
 
 class SinglePrecision(Mapping[str, "Array"]):
-    """The data of those variables of a model whose numbers are stored in half or double
-    precision, or in blocks, in single precision.
-
-    Attributes:
-        blocks: the labels of those in blocks.
-        codes: the labels of those whose data are quantized codes.
+    """The data, in single precision, of variables that are stored in half or double
+    precision, or in blocks; `blocks` and `codes` are labels of those in these.
     """
 
     def __init__(

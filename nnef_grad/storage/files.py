@@ -90,22 +90,17 @@ def text_of(file: BinaryIO, name: str, before: bytes = b"") -> Source:
         valid = data[: error.start].decode("utf-8-sig")
         source = Source(name, f"{valid}\N{REPLACEMENT CHARACTER}")
         span = Span(source, len(valid), len(valid) + 1)
-        message = "this is not NNEF text: it is not UTF-8"
-        raise NnefSyntaxError(message, span) from None
+        raise NnefSyntaxError("this is not NNEF text: it is not UTF-8", span) from None
 
 
 # ---- Parts of models ----
 
 
 class Part(ABC):
-    """What is, or becomes, a file of a model.
-
-    Attributes:
-        size: the number of its bytes.
-        order: its position in its container: reading in this order is fastest.
-    """
+    """What is, or becomes, a file of a model, of so many bytes."""
 
     size: int
+    # Its position in its container: reading in this order is fastest.
     order = 0
 
     @abstractmethod
@@ -140,8 +135,7 @@ class StoredPart(Part):
 
     def text(self) -> Source:
         """The text that it is."""
-        data = self.read(0, min(self.size, MAX_TEXT + 1))
-        return text_of(BytesIO(data), self.name)
+        return text_of(BytesIO(self.read(0, min(self.size, MAX_TEXT + 1))), self.name)
 
     def write(self, target: BinaryIO) -> None:
         for start in range(0, self.size, PIECE):
@@ -173,8 +167,7 @@ def new_files(*paths: Path, overwrite: bool) -> Iterator[dict[Path, Path]]:
         drafts: dict[Path, Path] = {}
         for path in paths:
             with writing(path):
-                folder = stack.enter_context(unfinished_folder(path))
-                drafts[path] = folder / path.name
+                drafts[path] = stack.enter_context(unfinished_folder(path)) / path.name
         yield drafts
         with signals_delayed(), ExitStack() as undo:
             for path, draft in drafts.items():
@@ -272,9 +265,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _locked(path: Path, *, without: bool) -> Iterator[bool]:
-    """Locks a file or folder, and says whether that was possible: it still exists, and
-    no other process holds it. Where there are no locks the answer is `without`.
-    """
+    """Locks a file or folder that exists, or says no; without locks, `without`."""
     with ExitStack() as stack:
         is_locked = without
         if sys.platform != "win32":
@@ -322,9 +313,7 @@ Handlers = Mapping[signal.Signals, Any]
 
 
 def set_handlers(handlers: Handlers) -> Handlers:
-    """Sets handlers of signals, and returns those before. Nothing is set where Python
-    cannot: outside of the main thread, and in place of a handler that is not Python's.
-    """
+    """Sets handlers of signals where Python can, and returns those before."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     return {
@@ -336,9 +325,7 @@ def set_handlers(handlers: Handlers) -> Handlers:
 
 @contextmanager
 def signals_delayed() -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Delays what ends the process, but for where it is released: it could come when a
-    folder is there and not yet in a variable, or half removed.
-    """
+    """Delays what ends the process where a folder would be left, but if released."""
     arrived: list[int] = []
 
     def release() -> None:

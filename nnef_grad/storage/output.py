@@ -12,13 +12,7 @@ from nnef_grad.base.errors import UsageError
 from nnef_grad.storage import files
 from nnef_grad.storage.archives import compressed, write_end, write_member
 from nnef_grad.storage.containers import APPLY, GRAPH, QUANTIZATION, quantization_path
-from nnef_grad.storage.files import (
-    Part,
-    PathLike,
-    exclusive,
-    refuse_existing,
-    writing,
-)
+from nnef_grad.storage.files import Part, PathLike, exclusive, refuse_existing, writing
 from nnef_grad.storage.paths import DATA, Steps, entries_inside, files_inside
 
 
@@ -44,9 +38,7 @@ def is_onnx(path: PathLike) -> bool:
 
 
 def format_of(path: PathLike) -> ModelFormat:
-    """The format to write at a path: an archive, by its suffix; a folder, if it exists
-    as one, ends with a separator or has no suffix; otherwise a text.
-    """
+    """The format to write at a path: by its suffix; without one, or there, a folder."""
     name = os.fspath(path)
     if name.endswith(_SEPARATORS):
         return ModelFormat.FOLDER
@@ -72,9 +64,7 @@ def refuse_output(path: PathLike, *, overwrite: bool) -> None:
 
 
 def refuse_loss(path: PathLike, model: PathLike) -> None:
-    """Raises `UsageError` if the output would replace the model that it is made from, or
-    files of it: data that the new one does not need would be lost.
-    """
+    """Raises `UsageError` if the output would replace what it is made from."""
     source = _real(model)
     if format_of(path) is ModelFormat.TEXT:
         places = map(_real, (path, quantization_path(path)))

@@ -1,7 +1,7 @@
 """Tensor files: the format of a `.dat` file.
 
 The header is checked before anything else is read, so that one that promises too much
-data costs nothing.
+data costs nothing. Checking and copying files does not need numpy.
 """
 
 from __future__ import annotations
@@ -9,17 +9,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, NoReturn
 
 from nnef_grad.base.errors import UsageError
 from nnef_grad.graph.ir import Quantization
 from nnef_grad.storage.files import PIECE, StoredPart
 
-# Checking and copying files does not need numpy.
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Array = npt.NDArray[Any]
+    from nnef_grad.base.arrays import Array
 
 # ---- Headers ----
 
@@ -35,22 +32,16 @@ assert _FIELDS.size + 76 == HEADER
 
 
 class Items(NamedTuple):
-    """A type of items.
-
-    Attributes:
-        name: its name.
-        bits: the numbers of bits that an item may have.
-        dtype: the data type of its tensors.
-        kind: the kind of their numpy type, if items are numbers of one.
-        is_quantized: whether items are codes, whose meaning is in another file.
-        is_blocks: whether they are in blocks of 32, with a scale in each.
-    """
+    """A type of items, the numbers of bits that one may have, and their tensors' type."""
 
     name: str
     bits: Sequence[int]
     dtype: str
+    # The kind of their numpy type, if items are numbers of one.
     kind: str = ""
+    # Whether items are codes, whose meaning is in another file.
     is_quantized: bool = False
+    # Whether they are in blocks of 32, with a scale in each.
     is_blocks: bool = False
 
 
@@ -174,11 +165,7 @@ def _decoded(data: Array) -> Array:
 
 
 def header_of(array: Array) -> Header:
-    """The header of an array's tensor file.
-
-    Raises:
-        ValueError: the array cannot be stored; the message describes it.
-    """
+    """The header of an array's tensor file; `ValueError` describes one without."""
     code = _CODES.get(array.dtype.kind)
     bits = 1 if array.dtype.kind == "b" else 8 * array.dtype.itemsize
     if code is None or bits not in ITEMS[code].bits:
@@ -190,9 +177,7 @@ def header_of(array: Array) -> Header:
 
 
 def write_array(file: BinaryIO, array: Array) -> None:
-    """Writes a tensor file; the array must have a valid header. In a file of its own, many
-    zeros are a hole, which takes no place on a disk.
-    """
+    """Writes a tensor file. In a file of its own, many zeros are a hole on the disk."""
     import numpy as np
 
     header = header_of(array)

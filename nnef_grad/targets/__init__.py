@@ -16,12 +16,11 @@ from functools import partial
 from typing import NamedTuple
 
 from nnef_grad.base.arrays import Array
-from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import Problem, Remedy, UnsupportedError, UsageError
+from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
+from nnef_grad.emit.bodies import Decompose, has_open_count, inline
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.inline import Decompose, inline
-from nnef_grad.emit.loops import has_open_count
 from nnef_grad.emit.simplify import without_detours
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.loops import is_loop, with_bodies

@@ -12,9 +12,8 @@ from typing import Any
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import symbols_of
 from nnef_grad.graph.ir import Operation, Tensor
-from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.parts import section
-from nnef_grad.ops.shape import reshaped, with_extent
+from nnef_grad.ops.shape import Positions, reshaped, with_extent
 from nnef_grad.ops.windows import Padding
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.shape import MOST_AXES, joined, take

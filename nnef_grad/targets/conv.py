@@ -11,9 +11,8 @@ import numpy as np
 
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
-from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.conv import groups_of
-from nnef_grad.ops.shape import reshaped
+from nnef_grad.ops.shape import Positions, reshaped
 from nnef_grad.ops.windows import Padding, Windows, windows_of
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.borders import crop, join_zeros

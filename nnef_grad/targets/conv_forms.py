@@ -22,9 +22,8 @@ from typing import NamedTuple
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Operation, Shape, Tensor
-from nnef_grad.ops.axes import Positions
 from nnef_grad.ops.conv import groups_of
-from nnef_grad.ops.shape import reshaped, transposed
+from nnef_grad.ops.shape import Positions, reshaped, transposed
 from nnef_grad.ops.windows import AxisWindows, Windows, windows_of
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition

@@ -8,9 +8,9 @@ from math import isqrt, prod
 
 from nnef_grad.autodiff.rules import derivative_library
 from nnef_grad.emit.arguments import dtype_of
+from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import Evaluator, instantiate
-from nnef_grad.emit.inline import Decompose
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.elementwise import outer_factors

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from nnef_grad.graph.ir import LOOP, Operation
-from nnef_grad.graph.loops import is_loop, operations_in
+from nnef_grad.graph.loops import is_loop, loop_of
 from nnef_grad.graph.symbols import number_needed_by
 from nnef_grad.language.library import standard
 from nnef_grad.targets import conditions as when
@@ -106,12 +106,14 @@ class CommonSubset:
             return False
         if not all(runtime.knows(operation) for runtime in self._runtimes):
             return True
-        if is_loop(operation) and any(map(self.lacks, operations_in(operation))):
+        inner = loop_of(operation).body.operations if is_loop(operation) else ()
+        if any(map(self.lacks, inner)):
             return True
-        with number_needed_by(operation):
-            for where, condition in LACKING.get(operation.name, ()):
-                if not self.names.isdisjoint(where) and condition.holds(operation):
-                    return True
+        if facts := LACKING.get(operation.name):
+            with number_needed_by(operation):
+                for where, condition in facts:
+                    if not self.names.isdisjoint(where) and condition.holds(operation):
+                        return True
         self._had.add(operation)
         return False
 

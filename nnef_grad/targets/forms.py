@@ -14,15 +14,14 @@ from functools import cached_property, partial
 from math import inf
 from typing import Any, NamedTuple, TypeVar
 
-from nnef_grad.base.memo import Memo
-from nnef_grad.emit.bodies import body_of, instantiate
+from nnef_grad.base.process import Memo
+from nnef_grad.emit.bodies import Decompose, body_of, inline, instantiate
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.emit.simplify import simplify
 from nnef_grad.graph.extents import OpenExtentError
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.names import substitute
-from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.registry import OpSet
 from nnef_grad.targets.costs import SPEEDS, cost, data_of
 from nnef_grad.targets.registry import Relations
 

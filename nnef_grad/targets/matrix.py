@@ -10,8 +10,8 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
+from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.ops.parts import section
@@ -149,7 +149,7 @@ def _is_product(x: Tensor, near: Relations) -> bool:
 
 
 def _sums_of_products(near: Relations) -> dict[Tensor, list[Tensor]]:
-    """The terms of sums that are no part of another one: products first."""
+    """The terms of sums that are no part of another one."""
     sums = dict[Tensor, list[Tensor]]()
     for op in near.named("add"):
         result = op.outputs[0]
@@ -174,8 +174,11 @@ def _pays(products: Sequence[Operation]) -> bool:
 
 
 def _alike(products: Sequence[Operation]) -> list[Operation]:
-    """The products that are transposed like the first one."""
-    return [p for p in products if p.settings == products[0].settings]
+    """The most products that are transposed alike."""
+    groups: dict[object, list[Operation]] = {}
+    for product in products:
+        groups.setdefault((*product.settings.items(),), []).append(product)
+    return max(groups.values(), key=len, default=[])
 
 
 def _joined_products(

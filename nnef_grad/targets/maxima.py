@@ -21,8 +21,7 @@ from typing import NamedTuple
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.language.library import standard
-from nnef_grad.ops.axes import Positions
-from nnef_grad.ops.shape import reshaped, transposed, with_extent
+from nnef_grad.ops.shape import Positions, reshaped, transposed, with_extent
 from nnef_grad.ops.windows import (
     REPEATING,
     AxisWindows,
@@ -53,8 +52,10 @@ def finds_maxima(source: Operation, windows: Windows) -> bool:
 
 def finds_small_maxima(source: Operation, windows: Windows) -> bool:
     """Whether it does, in windows that are small enough to be looked at place by place."""
-    is_small = prod(windows.size) <= MOST_PLACES and len(windows.size) <= MOST_AXES
-    return is_small and finds_maxima(source, windows)
+    # An open extent is compared for what is a maximum alone.
+    if not finds_maxima(source, windows) or len(windows.size) > MOST_AXES:
+        return False
+    return prod(windows.size) <= MOST_PLACES
 
 
 def around_indices(

@@ -34,5 +34,6 @@ enter(
         "tract_core_broadcast": lambda x, shape: np.broadcast_to(x, shape),
         "tract_core_gather": lambda x, i, axis, datum_type: gather(x, i, axis),
         "tract_core_scatter_nd": _scatter_nd,
+        "tract_core_trilu": lambda x, k, upper: (np.triu if upper else np.tril)(x, k),
     }
 )

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from nnef_grad.emit.arguments import bind
+from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.inline import Decompose
 from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.language.library import FragmentFile
-from nnef_grad.ops.opset import OpSet
-from nnef_grad.ops.registry import SHAPES
-from nnef_grad.ops.repeat import gather_shape, one_hot
+from nnef_grad.ops.join import gather_shape, one_hot
+from nnef_grad.ops.registry import SHAPES, OpSet
 from nnef_grad.ops.shape import reshaped, transposed
 from nnef_grad.targets.conditions import set_to
 from nnef_grad.targets.facts import TRACT_CORE

@@ -7,10 +7,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import replace
 
-from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.firsts import Firsts
-from nnef_grad.emit.inline import Decompose, put_bodies
-from nnef_grad.emit.loops import emit_loop, hoisted, is_short, unrolled
+from nnef_grad.emit.bodies import (
+    Decompose,
+    emit_loop,
+    hoisted,
+    inline,
+    is_short,
+    unrolled,
+)
+from nnef_grad.emit.emitter import Emitter, Firsts
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import LOOP, Graph, Operand, Operation, Tensor, tensors
 from nnef_grad.graph.loops import loop_of
@@ -132,8 +137,7 @@ def loop_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
 def put_steps(graph: Graph) -> Graph:
     """The graph with steps in place of loops, inside of others too, if short."""
     while any(map(is_short, graph.operations)):
-        forms = [loop_lowered if is_short(op) else None for op in graph.operations]
-        graph = put_bodies(graph, forms)
+        graph = inline(graph, lambda op: loop_lowered if is_short(op) else None)
     return graph
 
 

@@ -16,17 +16,15 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from nnef_grad.emit.arguments import settings_key
+from nnef_grad.emit.bodies import LONGEST, Decompose, has_open_count, inline, is_short
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate, instantiate_body
-from nnef_grad.emit.inline import Decompose, inline
-from nnef_grad.emit.loops import LONGEST, has_open_count, is_short
 from nnef_grad.emit.simplify import simplify
 from nnef_grad.graph.ir import LOOP, Graph, Operand, Operation, Tensor
 from nnef_grad.graph.passes import count_uses
 from nnef_grad.language.library import FragmentFile
 from nnef_grad.ops import DECOMPOSITIONS
-from nnef_grad.ops.opset import OpSet
-from nnef_grad.ops.registry import Decomposition
+from nnef_grad.ops.registry import Decomposition, OpSet
 from nnef_grad.ops.traits import RESHAPING
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
@@ -185,6 +183,8 @@ def put_found(
 ) -> Graph:
     """The graph with what is found in place of operations, by their names."""
     near = Relations(graph)
+    if not any(op.name in finds for op in graph.operations):
+        return graph
 
     def body(op: Operation) -> Decompose | None:
         return finds[op.name](op, near) if op.name in finds else None

@@ -10,10 +10,9 @@ from math import prod
 
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
-from nnef_grad.ops.axes import Positions
+from nnef_grad.ops.join import one_hot
 from nnef_grad.ops.parts import section, slice_positions
-from nnef_grad.ops.repeat import one_hot
-from nnef_grad.ops.shape import reshaped
+from nnef_grad.ops.shape import Positions, reshaped
 from nnef_grad.targets.forms import form
 from nnef_grad.targets.registry import lowering
 

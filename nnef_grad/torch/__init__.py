@@ -20,4 +20,7 @@ except ModuleNotFoundError as error:
     message = "nnef_grad.torch needs torch: pip install nnef-grad[torch]"
     raise UsageError(message) from None
 
+# Where it is found by its users, and by their pickles.
+Module.__module__ = __name__
+
 __all__ = ["Module"]

@@ -19,11 +19,11 @@ import numpy as np
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
+from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.graph.names import NameSupply
-from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.registry import OpSet
 from nnef_grad.training.choice import matching
 
 # The rank, and alpha where that is another number, by labels or names with wildcards.
@@ -111,12 +111,12 @@ def _factors(operation: Operation, place: int, rank: int) -> _Factors | None:
         count, *window = variable.shape
         up = (count, rank, *[1] * (len(window) - 1))
         return _Factors((rank, *window), up, prod(window), count)
+    if kind != ("linear", 1) and operation.name != "matmul":
+        return None
     *outer, rows, columns = variable.shape
     of_rows, of_columns = (*outer, rank, columns), (*outer, rows, rank)
     if kind == ("linear", 1):
         return _Factors(of_rows, of_columns, columns, rows)
-    if operation.name != "matmul":
-        return None
     # Of the factors both are transposed, or none; of the others what comes first.
     flag = ("transposeA", "transposeB")[place]
     if (place == 1) == settings[flag]:
@@ -169,11 +169,9 @@ class _Making:
         low = emit(operation.name, *reading, *bias, hint="low", **settings)
         if own.alpha != own.rank:
             low = emit("mul", low, own.alpha / own.rank, hint="scaled")
-        writing, settings = (
-            [low, up][::step],
-            {name: settings[name] for name in wanted.kept},
-        )
-        change = emit(operation.name, *writing, *bias, hint="change", **settings)
+        writing = [low, up][::step]
+        kept = {name: settings[name] for name in wanted.kept}
+        change = emit(operation.name, *writing, *bias, hint="change", **kept)
         return (emit("add", frozen, change),)
 
     def _new(self, emit: Emitter, own: _Weight, wanted: _Factors) -> list[Tensor]:

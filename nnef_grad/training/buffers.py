@@ -36,9 +36,9 @@ def buffers(graph: Graph, data: Mapping[str, Array]) -> dict[str, str]:
     """The kind of each variable that is no parameter, by name; its value is among the data,
     by label, if it is known.
     """
-    uses, labels = _uses(graph), graph.labels
+    uses, labels, tensors = _uses(graph), graph.labels, graph.tensors
     kinds = {
-        name: _kind(label, np.asarray(data[label]), uses[graph.tensors[name]])
+        name: _kind(label, np.asarray(data[label]), uses[tensors[name]])
         for name, label in labels.items()
         if np.size(data.get(label, ()))
     }

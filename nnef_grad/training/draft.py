@@ -11,7 +11,7 @@ from nnef_grad.emit.simplify import simplify
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
-from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.registry import OpSet
 
 
 class Draft:

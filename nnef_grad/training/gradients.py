@@ -11,12 +11,12 @@ from functools import reduce
 from typing import Any, NamedTuple
 
 from nnef_grad.base.source import Source
-from nnef_grad.emit.inline import Decompose, inline
+from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
 from nnef_grad.graph.names import step_names
 from nnef_grad.language.parser import parse_fragments
 from nnef_grad.ops.elementwise import broadcast
-from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.registry import OpSet
 from nnef_grad.training.draft import Draft
 
 Gradients = Mapping[str, Tensor]

@@ -13,8 +13,8 @@ from nnef_grad.base.errors import InvalidGraphError, UsageError
 from nnef_grad.graph.ir import Graph, Shape, Tensor, shape_of
 from nnef_grad.graph.names import advice_on, step_names
 from nnef_grad.language.types import SCALAR, STRING, TensorType
-from nnef_grad.ops.opset import OpSet
-from nnef_grad.ops.tensors import number
+from nnef_grad.ops.registry import OpSet
+from nnef_grad.ops.shape import number
 from nnef_grad.training.draft import Draft, sources_of
 from nnef_grad.training.recipes import LOSS, Recipe, read_recipe
 

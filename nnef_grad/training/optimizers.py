@@ -10,7 +10,7 @@ from nnef_grad.base.errors import UsageError
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of, tensors
 from nnef_grad.graph.names import step_names
-from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.registry import OpSet
 from nnef_grad.training.choice import Choice
 from nnef_grad.training.draft import Draft, sources_of
 from nnef_grad.training.recipes import (

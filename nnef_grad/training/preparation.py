@@ -12,14 +12,14 @@ from typing import Any
 
 from nnef_grad.base.errors import UsageError
 from nnef_grad.emit.arguments import bind
+from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.inline import Decompose, inline
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operation, Quantization, Tensor
 from nnef_grad.graph.names import substitute
 from nnef_grad.language.types import SCALAR, TensorType
-from nnef_grad.ops.opset import OpSet
-from nnef_grad.ops.tensors import number
+from nnef_grad.ops.registry import OpSet
+from nnef_grad.ops.shape import number
 from nnef_grad.training.choice import matching
 
 NORMALIZATION = "batch_normalization"
@@ -37,16 +37,17 @@ def with_padding(graph: Graph, rows: Mapping[str, int], opset: OpSet) -> Graph:
         for op in graph.operations
         if op.name == "gather" and op.attributes["axis"] == 0
     }
-    paddings: dict[Any, float] = {}
-    for pattern, row in rows.items():
-        for name in matching(pattern, graph.labels):
-            table, label = graph.tensors[name], graph.labels[name]
-            if table not in lookups.values():
-                raise UsageError(f"'{label}' is not a lookup table")
-            count = table.shape[0]
-            if not -count <= row < count:
-                raise UsageError(f"'{label}' has {count} rows, and no row {row}")
-            paddings[table] = float(row % count)
+    labels, tensors, paddings = graph.labels, graph.tensors, dict[Any, float]()
+    # A later pattern overrides an earlier one.
+    chosen = {n: row for how, row in rows.items() for n in matching(how, labels)}
+    for name, row in chosen.items():
+        table, label = tensors[name], labels[name]
+        if table not in lookups.values():
+            raise UsageError(f"'{label}' is not a lookup table")
+        count = table.shape[0]
+        if not -count <= row < count:
+            raise UsageError(f"'{label}' has {count} rows, and no row {row}")
+        paddings[table] = float(row % count)
 
     def body(operation: Operation) -> Decompose | None:
         row = paddings.get(lookups.get(operation))

@@ -34,7 +34,7 @@ from nnef_grad.language.types import (
     holds_tensors,
     is_assignable,
 )
-from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.registry import OpSet
 from nnef_grad.storage.files import read_source
 
 

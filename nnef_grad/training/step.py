@@ -14,13 +14,13 @@ import numpy as np
 
 from nnef_grad.autodiff.differentiate import differentiate
 from nnef_grad.autodiff.rules import Rules
-from nnef_grad.base.collector import collector_paused
 from nnef_grad.base.errors import UsageError
+from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
 from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.stops import without_stops
-from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.registry import OpSet
 from nnef_grad.runtimes import in_single
 from nnef_grad.storage.data import VariableData
 from nnef_grad.training.adapters import Adapters, with_adapters
@@ -160,7 +160,8 @@ def training_step(
     if quantize:
         graph, quantized = with_quantization(graph, opset)
     graph = replace(graph, quantization={})
-    moved = {graph.tensors[old]: graph.tensors[new] for old, new in updates.items()}
+    tensors = graph.tensors
+    moved = {tensors[old]: tensors[new] for old, new in updates.items()}
     if batch_statistics is not None:
         graph, running = with_batch_statistics(graph, batch_statistics, opset)
         moved |= running
@@ -197,11 +198,12 @@ def training_step(
         rules=rules,
     )
     graph = fold_numbers(without_stops(backward.graph), opset)
-    names = {graph.tensors[seed]: LOSS_SCALE for seed in backward.seeds.values()}
+    tensors = graph.tensors
+    names = {tensors[seed]: LOSS_SCALE for seed in backward.seeds.values()}
     if not loss_scale:
         # They are outputs as they are.
         names |= {new: NEW + graph.names[old] for old, new in moved.items()}
-    free = {t: name for t, name in names.items() if name not in graph.tensors}
+    free = {t: name for t, name in names.items() if name not in tensors}
     graph = replace(graph, names={**graph.names, **free})
     assembly = _Assembly(
         own, objective, choice, clipping, accumulate, loss_scale, opset
@@ -319,7 +321,8 @@ class _Assembly:
 
     def _using(self, graph: Graph) -> Plan:
         """The step that uses the sums of gradients, and sets them to zero."""
-        trained = {graph.tensors[name] for name in self.choice.recipes}
+        tensors = graph.tensors
+        trained = {tensors[name] for name in self.choice.recipes}
         declared = tuple(op for op in graph.operations if op.outputs[0] in trained)
         part = Graph(self.model.name, (), (), declared, graph.names)
         draft = Draft(part, self.opset, self.model.labels.values())

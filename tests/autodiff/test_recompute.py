@@ -27,8 +27,7 @@ from nnef_grad.commandline.step_cli import main as step_main
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.symbols import symbols
 from nnef_grad.interpreter.random_values import random_values
-from nnef_grad.ops.costs import byte_size, multiply_adds
-from nnef_grad.ops.liveness import views_of
+from nnef_grad.ops.costs import byte_size, multiply_adds, views_of
 
 CHAIN = """version 1.0;
 

@@ -15,8 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import nnef_grad
 from nnef_grad.graph.ir import map_tensors
-from nnef_grad.ops.costs import byte_size, multiply_adds
-from nnef_grad.ops.liveness import memory_alive
+from nnef_grad.ops.costs import byte_size, memory_alive, multiply_adds
 from nnef_grad.ops.traits import UNIQUE
 
 NETWORKS = ("alexnet", "vgg", "resnet")

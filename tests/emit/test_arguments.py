@@ -8,7 +8,7 @@ import pytest
 
 from nnef_grad.base.source import Source
 from nnef_grad.emit.arguments import Call, bind, settings_key
-from nnef_grad.emit.firsts import operation_key
+from nnef_grad.emit.emitter import operation_key
 from nnef_grad.language.library import standard
 from nnef_grad.language.parser import parse_fragments
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nnef_grad.base.errors import InvalidGraphError
-from nnef_grad.base.memo import Memo
+from nnef_grad.base.process import Memo
 from nnef_grad.emit import arguments
 from nnef_grad.emit.arguments import bind_call, settings_key
 from nnef_grad.graph.ir import Tensor

@@ -6,9 +6,9 @@ import pytest
 from support.checks import document
 
 import nnef_grad
-from nnef_grad.emit import firsts
+from nnef_grad.emit import emitter
 from nnef_grad.emit.arguments import Call, settings_key
-from nnef_grad.emit.firsts import Firsts
+from nnef_grad.emit.emitter import Firsts
 from nnef_grad.graph.ir import Operation
 
 
@@ -47,7 +47,7 @@ def test_operations_are_the_first_or_like_an_earlier_one() -> None:
 
 def test_what_begins_like_no_other_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     keyed: list[object] = []
-    monkeypatch.setattr(firsts, "operation_key", lambda *call: keyed.append(call))
+    monkeypatch.setattr(emitter, "operation_key", lambda *call: keyed.append(call))
     known = Firsts()
     for op in operations("a = exp(x);", "b = sin(x);", "c = add(a, b);"):
         known.first(op)

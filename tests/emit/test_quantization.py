@@ -11,7 +11,8 @@ import pytest
 import nnef_grad
 from nnef_grad.emit.quantization import OPERATIONS, read_quantization
 from nnef_grad.graph.ir import Quantization
-from nnef_grad.graph.quantization import carry_quantization, print_quantization
+from nnef_grad.graph.passes import carry_quantization
+from nnef_grad.graph.printer import print_quantization
 from nnef_grad.language.library import Library, standard, with_fragments
 from nnef_grad.language.parser import parse_document
 

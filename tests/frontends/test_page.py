@@ -9,7 +9,7 @@ import pytest
 from support.dialect_differences import LANGUAGE, OPERATIONS
 from support.dialect_models import models
 
-from nnef_grad.emit.loops import LONGEST, SHORT
+from nnef_grad.emit.bodies import LONGEST, SHORT
 from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
 from nnef_grad.frontends.tract.evaluation import EXPANSIONS
 from nnef_grad.frontends.tract.library import IDIOMS, REFUSED, idioms, tract_library

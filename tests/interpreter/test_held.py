@@ -15,7 +15,7 @@ import nnef_grad
 from nnef_grad.graph.ir import STOP
 from nnef_grad.graph.loops import is_loop
 from nnef_grad.interpreter import EVALUATIONS, held, step
-from nnef_grad.interpreter.feeds import collect_feeds
+from nnef_grad.interpreter.execution import collect_feeds
 from nnef_grad.interpreter.random_values import random_values
 from nnef_grad.interpreter.registry import HELD
 from nnef_grad.language.library import standard

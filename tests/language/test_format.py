@@ -24,9 +24,8 @@ from nnef_grad.base.source import Source
 from nnef_grad.commandline.fmt_cli import main
 from nnef_grad.language.format import format_text
 from nnef_grad.language.lalr import grammar_path
-from nnef_grad.language.lexical import WIDTH
 from nnef_grad.language.parser import parse_document, parse_fragments
-from nnef_grad.language.syntax import Document, Fragment
+from nnef_grad.language.syntax import WIDTH, Document, Fragment
 
 ROOT = Path(__file__).parents[2]
 CASES = ROOT / "tests" / "cases"

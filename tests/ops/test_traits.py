@@ -12,7 +12,7 @@ from support.operation_models import Model, models
 import nnef_grad
 from nnef_grad.graph.ir import STOP
 from nnef_grad.interpreter import step
-from nnef_grad.interpreter.feeds import collect_feeds
+from nnef_grad.interpreter.execution import collect_feeds
 from nnef_grad.interpreter.random_values import random_values
 from nnef_grad.language.library import standard
 from nnef_grad.ops import SHAPES, elementwise, traits

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 import nnef_grad
 from bench.workers import min_cut
-from nnef_grad.ops.liveness import last_uses
+from nnef_grad.ops.costs import last_uses
 from nnef_grad.ops.traits import FED
 from nnef_grad.ops.windows import windows_of
 

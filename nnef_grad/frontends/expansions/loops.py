@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from nnef_grad.emit.bodies import LONGEST, emit_loop
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.loops import LONGEST, emit_loop
 from nnef_grad.frontends.expansions.products import linear
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.frontends.view import View
@@ -63,8 +63,8 @@ def loop(
     names = emitter.assigned_names(operations, [*emitter.names.values(), *reserved])
     graph = Graph(name, tuple(inputs), outputs, operations, names)
     gathered = tuple(Collected(outputs.index(x), way) for x, way in collected)
-    made = Loop(graph, len(states), tuple(ways), gathered)
-    return emit_loop(outer, made, tensors, hints, view.span)
+    whole = Loop(graph, len(states), tuple(ways), gathered)
+    return emit_loop(outer, whole, tensors, hints, view.span)
 
 
 # ---- Recurrent layers ----

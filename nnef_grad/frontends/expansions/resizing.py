@@ -39,7 +39,7 @@ def axes_of(
     view.require(len(sizes or scales) == len(shape), message)
     if sizes:
         sized = zip(shape, sizes, strict=True)
-        axes = [Axis(n, made, 1.0 if made == n else made / n) for n, made in sized]
+        axes = [Axis(n, new, 1.0 if new == n else new / n) for n, new in sized]
     else:
         pairs = zip(shape, scales, strict=True)
         axes = [Axis(n, n if by == 1 else int(n * by), by) for n, by in pairs]

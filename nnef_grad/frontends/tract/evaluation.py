@@ -11,9 +11,9 @@ import numpy as np
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import InvalidGraphError, located, suggestion
 from nnef_grad.base.source import Span
+from nnef_grad.emit.bodies import LONGEST
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import NoValueError, Scope
-from nnef_grad.emit.loops import LONGEST
 from nnef_grad.frontends.reading import Reading
 from nnef_grad.frontends.tract.library import REFUSED, builtin, idiom_of, tract_library
 from nnef_grad.frontends.values import LARGEST, as_array, is_known
@@ -128,12 +128,12 @@ class DocumentReading(Reading):
 
     def numbers_of(self, tensor: Tensor, span: Span) -> Array | None:
         """The numbers that a variable holds; None for another tensor."""
-        made = self.emitter.made_by(tensor, "variable")
-        if made is None or (tensor.rank > 1 and np.prod(tensor.shape) != 1):
+        y = self.emitter.made_by(tensor, "variable")
+        if y is None or (tensor.rank > 1 and np.prod(tensor.shape) != 1):
             return None
         if (data := self.data_of(tensor)) is not None:
             return data.reshape(-1)
-        label, is_alone = made.attributes["label"], self.given.stored is None
+        label, is_alone = y.attributes["label"], self.given.stored is None
         message = f"the data of variable '{label}' is needed to read the document"
         advice = "read the folder or the archive with its data"
         raise InvalidGraphError(
@@ -155,10 +155,10 @@ class DocumentReading(Reading):
 
     def _stored(self, value: Any) -> Array | None:
         is_tensor, stored = isinstance(value, Tensor), self.given.stored
-        made = self.emitter.made_by(value, "variable") if is_tensor else None
-        if made is None or stored is None or made.attributes["label"] not in stored:
+        y = self.emitter.made_by(value, "variable") if is_tensor else None
+        if y is None or stored is None or y.attributes["label"] not in stored:
             return None
-        return as_array(stored[str(made.attributes["label"])])
+        return as_array(stored[str(y.attributes["label"])])
 
 
 def _expanded(view: View, fragment: syntax.Fragment, values: Mapping[str, Any]) -> Any:

@@ -27,7 +27,7 @@ from nnef_grad.language.check_document import EXTENSIONS, version_problems
 from nnef_grad.language.library import standard
 from nnef_grad.language.parser import parse_document
 from nnef_grad.language.typecheck import identifiers
-from nnef_grad.ops.opset import OpSet
+from nnef_grad.ops.registry import OpSet
 
 PROPERTIES = "tract_core_properties"
 _EXTERNALS = ("external", "tract_core_external")

@@ -16,9 +16,8 @@ from nnef_grad.frontends import STANDARD, dialect_of
 from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import replace_variables
-from nnef_grad.graph.printer import Names
-from nnef_grad.graph.quantization import print_quantization
-from nnef_grad.interpreter.feeds import Feeds, collect_feeds
+from nnef_grad.graph.printer import Names, print_quantization
+from nnef_grad.interpreter.execution import Feeds, collect_feeds
 from nnef_grad.model import (
     Options,
     Shapes,

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 from math import sqrt
 
+from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.inline import Decompose
 from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.ops.traits import BROADCASTING, MOVING, PRODUCTS, UNARY
 from nnef_grad.targets.elementwise import divided_gelu

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 
+from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate_body
-from nnef_grad.emit.inline import Decompose, put_bodies
 from nnef_grad.graph.ir import Graph, Operation, Result, Tensor
 from nnef_grad.graph.loops import is_loop, loops_in, with_bodies
 from nnef_grad.graph.names import NameSupply, with_names
@@ -48,7 +48,7 @@ def _in_dialect(graph: Graph) -> Graph:
     filter.
     """
     graph = with_bodies(graph, _in_dialect)
-    spelled = put_bodies(graph, [_spelling(op) for op in graph.operations])
+    spelled = inline(graph, _spelling)
     graph = graph if spelled is graph else without_needless(spelled, graph)
     # One for all that is derived of a loop: it stands under one comment.
     scan = cache(_scan)

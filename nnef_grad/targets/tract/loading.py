@@ -33,8 +33,8 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
+from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.inline import Decompose
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.ops.parts import section, slice_positions

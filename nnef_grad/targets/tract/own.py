@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nnef_grad.emit.arguments import dtype_of
+from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.inline import Decompose
 from nnef_grad.graph.ir import Operand, Operation, tensors
 from nnef_grad.ops.windows import windows_of
 from nnef_grad.targets.maxima import desample_maxima, finds_small_maxima

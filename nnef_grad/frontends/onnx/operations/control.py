@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from onnx.numpy_helper import to_array
 
-from nnef_grad.emit.loops import LONGEST
+from nnef_grad.emit.bodies import LONGEST
 from nnef_grad.frontends.expansions.loops import loop
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.values import dtype_of, is_known, shape_of
@@ -238,9 +238,9 @@ def _without_inputs(
     taken, count = {*inputs}, len(results) - len(outward)
 
     def own(x: Tensor) -> Tensor:
-        made: Tensor = node("copy", x, hint="result") if x in taken else x
-        taken.add(made)
-        return made
+        y: Tensor = node("copy", x, hint="result") if x in taken else x
+        taken.add(y)
+        return y
 
     states, rows = [*map(own, results[:count])], []
     for x, (axis, direction) in zip(results[count:], outward, strict=True):

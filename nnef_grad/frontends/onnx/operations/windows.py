@@ -157,11 +157,11 @@ def _center(node: Node, x: Any, _: Any) -> Any:
     shape, rank = shape_of(x), len(shape_of(x))
     axes = [node.axis(a, rank) for a in node.get("axes", range(rank))]
     padding = [(0, 0)] * rank
-    for axis, made in zip(axes, node.items("shape", 1), strict=True):
-        more = made - shape[axis]
+    for axis, extent in zip(axes, node.items("shape", 1), strict=True):
+        more = extent - shape[axis]
         if more < 0:
             first = -more // 2
-            x = node.piece(x, axis, first, first + made, "middle")
+            x = node.piece(x, axis, first, first + extent, "middle")
         else:
             padding[axis] = (more // 2, more - more // 2)
     return node("pad", x, padding=padding, value=0.0) if np.any(padding) else x

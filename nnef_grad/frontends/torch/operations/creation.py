@@ -50,9 +50,9 @@ def numbers(call: Call, *_: Any) -> Any:
     start, step = call.args.get("start", 0), call.args.get("step", 1)
     (count,) = call.result_shape
     is_open_count = has_symbols(count)
-    made = call.positions(count, 0, 1) if is_open_count else np.arange(count)
-    made = made if step == 1 else call("mul", made, step, hint="steps")
-    return call.whole(made if start == 0 else call("add", made, start))
+    y = call.positions(count, 0, 1) if is_open_count else np.arange(count)
+    y = y if step == 1 else call("mul", y, step, hint="steps")
+    return call.whole(y if start == 0 else call("add", y, start))
 
 
 @aten("linspace", "logspace")
@@ -60,8 +60,8 @@ def spaced(call: Call, start: Any, end: Any, steps: int, base: float = 10.0) -> 
     """Numbers at equal distances, or powers of them; the bounds have no gradients."""
     start, end = map(call.stopped, call.scalars(start, end))
     shares = np.linspace(0.0, 1.0, steps)
-    made = call.expand("mixed", start, end, shares)
-    return call("pow", base, made) if call.packet == "logspace" else made
+    y = call.expand("mixed", start, end, shares)
+    return call("pow", base, y) if call.packet == "logspace" else y
 
 
 @aten("eye")

@@ -111,9 +111,9 @@ _POWERS = {2: "sqr", 0.5: "sqrt", -0.5: "rsqrt", -1: "rcp", -2: "rsqr"}
 def _power(call: Call, x: Any, y: Any) -> Any:
     if isinstance(y, (int, float)) and y in _POWERS:
         return call(_POWERS[y], call.typed(x, call.result_dtype))
-    made = call("pow", *operands(call, x, y, dtype="scalar"))
+    result = call("pow", *operands(call, x, y, dtype="scalar"))
     is_whole = call.result_dtype == "integer"
-    return call.whole(call("round", made)) if is_whole else made
+    return call.whole(call("round", result)) if is_whole else result
 
 
 _ROUNDINGS = {"trunc": "towards_zero", "fix": "towards_zero", "round": "round_even"}
@@ -130,8 +130,8 @@ def rounded(call: Call, x: Any, decimals: int = 0) -> Any:
     if decimals < 0:
         there, back = back, there
     scaled = call(there, x, factor) if decimals else x
-    made = call.expand(_ROUNDINGS[call.packet], scaled)
-    return call(back, made, factor) if decimals else made
+    y = call.expand(_ROUNDINGS[call.packet], scaled)
+    return call(back, y, factor) if decimals else y
 
 
 # ---- Bounds ----

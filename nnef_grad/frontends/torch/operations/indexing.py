@@ -262,12 +262,12 @@ def _put_rows(
     source[places] = np.arange(count)
     row = [extent if a == axis else 1 for a in range(len(shape_of(x)))]
     mask = np.isin(np.arange(extent), places).reshape(row)
-    made = updates
+    y = updates
     if count != 1:
-        made = call("gather", updates, source, hint="spread", axis=axis)
+        y = call("gather", updates, source, hint="spread", axis=axis)
     if is_added:
-        return call("add", x, call("select", mask, made, 0.0, hint="part"))
-    return made if mask.all() else call("select", mask, made, x)
+        return call("add", x, call("select", mask, y, 0.0, hint="part"))
+    return y if mask.all() else call("select", mask, y, x)
 
 
 def _between(call: Call, x: Any, new: Any, axis: int, begin: Any, end: Any) -> Any:
@@ -295,8 +295,25 @@ def _index_select(call: Call, x: Any, axis: int, numbers: Any) -> Any:
 def _gather(call: Call, x: Any, axis: int, numbers: Any, _sparse: bool = False) -> Any:
     if not shape_of(x):
         return call.broadcast(x, call.result_shape)
-    made = gather_elements(call, x, _row(call, numbers), axis, from_end=False)
-    return call.reshaped(made, call.result_shape)
+    y = gather_elements(call, x, _row(call, numbers), axis, from_end=False)
+    return call.reshaped(y, call.result_shape)
+
+
+@aten("take_along_dim")
+def _take_along(call: Call, x: Any, numbers: Any, axis: int | None = None) -> Any:
+    """As `_gather`, of rows that are broadcast; of all elements if there is no axis."""
+    if axis is None:
+        x, numbers, axis = flat(call, x), flat(call, numbers), 0
+    along = call.axis(axis, len(shape_of(x)))
+    before, after = (
+        broadcast_shapes(*(shape_of(part)[axes] for part in (x, numbers)))
+        for axes in (slice(along), slice(along + 1, None))
+    )
+    x, numbers = (
+        call.broadcast(part, (*before, shape_of(part)[along], *after))
+        for part in (x, numbers)
+    )
+    return gather_elements(call, x, numbers, along)
 
 
 @aten("scatter.src", "scatter.value", "scatter_add", "scatter_reduce")
@@ -311,10 +328,10 @@ def scatter(
         for along, extent in enumerate(shape_of(numbers)):
             source = section(call, source, along, 0, extent)
     reduction = "none" if call.packet == "scatter" else "add"
-    made = scatter_elements(
+    y = scatter_elements(
         call, _row(call, x), numbers, source, axis, reduction, from_end=False
     )
-    return call.reshaped(made, shape_of(x))
+    return call.reshaped(y, shape_of(x))
 
 
 def _row(call: Call, value: Any) -> Any:
@@ -327,8 +344,8 @@ def put(call: Call, x: Any, numbers: Any, source: Any, accumulate: bool = False)
     """Elements in place of those with some numbers, or added to them."""
     whole = flat(call, x)
     places = place_of(call, numbers, shape_of(whole)[0])
-    made = _put(call, whole, places, flat(call, source), accumulate)
-    return call.reshaped(made, shape_of(x))
+    y = _put(call, whole, places, flat(call, source), accumulate)
+    return call.reshaped(y, shape_of(x))
 
 
 # ---- Indices that depend on data ----
@@ -374,8 +391,8 @@ def _diagonal_scatter(
         column = call("pad", column, hint="column", padding=sides)
     inside = np.eye(int(height), int(width), offset, bool)
     mask = inside.reshape([*[1] * len(outer), *inside.shape])
-    made = call("select", mask, column, last)
-    return move_axes(call, made, [-2, -1], [first, second])
+    y = call("select", mask, column, last)
+    return move_axes(call, y, [-2, -1], [first, second])
 
 
 @aten("as_strided_scatter")
@@ -383,5 +400,5 @@ def _as_strided_scatter(
     call: Call, x: Any, new: Any, size: Any, strides: Any, offset: Any = None
 ) -> Any:
     places = in_memory(call, x, size, strides, offset)
-    made = _put(call, flat(call, x), places, flat(call, new), False)
-    return call.reshaped(made, shape_of(x))
+    y = _put(call, flat(call, x), places, flat(call, new), False)
+    return call.reshaped(y, shape_of(x))

@@ -35,14 +35,14 @@ aten("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner.vector")(matmul)
 @aten("addmm", "addmv", "baddbmm", "addbmm")
 def added(call: Call, x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
     """beta x + alpha a b; of `addbmm` the products of all batches are added."""
-    made = matmul(call, a, b)
+    y = matmul(call, a, b)
     if call.packet == "addbmm":
-        made = call("squeeze", call("sum_reduce", made, axes=[0]), axes=[0])
-    made = made if alpha == 1 else call("mul", made, float(alpha))
+        y = call("squeeze", call("sum_reduce", y, axes=[0]), axes=[0])
+    y = y if alpha == 1 else call("mul", y, float(alpha))
     if beta == 0:
-        return made
+        return y
     x = x if beta == 1 else call("mul", x, float(beta))
-    return call("add", *call.aligned(x, made))
+    return call("add", *call.aligned(x, y))
 
 
 @aten("einsum")
@@ -52,8 +52,8 @@ def _einsum(call: Call, equation: str, operands: Sequence[Any]) -> Any:
 
 @aten("bilinear")
 def _bilinear(call: Call, x: Any, y: Any, weight: Any, bias: Any) -> Any:
-    made = contract(call, [x, weight, y], "...i,oij,...j->...o")
-    return made if bias is None else call("add", *call.aligned(made, bias))
+    result = contract(call, [x, weight, y], "...i,oij,...j->...o")
+    return result if bias is None else call("add", *call.aligned(result, bias))
 
 
 # ---- Normalizations ----
@@ -99,13 +99,13 @@ def _moved(
     (mean, variance), shape = moments, shape_of(x)
     momentum, size = call.args["momentum"], prod(shape) // shape[1]
     unbiased = call("mul", variance, call.ratio(size, size - 1), hint="unbiased")
-    made = []
+    moved = []
     for old, new in zip(running, (mean, unbiased), strict=True):
         moment = call.reshaped(new, [shape[1]], "moment")
         kept = call("mul", old, 1.0 - momentum, hint="kept")
         part = call("mul", moment, momentum, hint="part")
-        made.append(call.stopped(call("add", kept, part)))
-    return made
+        moved.append(call.stopped(call("add", kept, part)))
+    return moved
 
 
 @aten("instance_norm")
@@ -158,9 +158,9 @@ _ALPHA = 1.7580993408473766
 
 def kept(call: Call, shape: Sequence[Any], share: float, value: float) -> Any:
     """An input for what is kept: `value` for a share of the elements, and 0 for others."""
-    made = call.reading.input(f"{call.hint}_kept", "scalar", shape)
-    call.reading.drawn[made] = Drawn(tuple(shape), share, value)
-    return made
+    y = call.reading.input(f"{call.hint}_kept", "scalar", shape)
+    call.reading.drawn[y] = Drawn(tuple(shape), share, value)
+    return y
 
 
 @aten("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
@@ -225,10 +225,10 @@ def attention(call: Call, q: Any, k: Any, v: Any, *_: Any) -> Any:
     sees = True if mask is None or is_causal else _sees(call, mask)
     seen = False if mask is None else call.of_rank(mask, rank)
     weights = expansion.weights(call, q, k, seen, factor)
-    made = call("matmul", dropout(call, weights, call.args["dropout_p"], True), v)
+    y = call("matmul", dropout(call, weights, call.args["dropout_p"], True), v)
     if sees is not True:
-        made = call("select", call.of_rank(sees, rank), made, 0.0)
-    return made if isinstance(call.fake, torch.Tensor) else call.alone(made)
+        y = call("select", call.of_rank(sees, rank), y, 0.0)
+    return y if isinstance(call.fake, torch.Tensor) else call.alone(y)
 
 
 def _sees(call: Call, mask: Any) -> Any:
@@ -276,12 +276,12 @@ def embedding_bag(call: Call, weight: Any, numbers: Any, offsets: Any, *_: Any) 
     # -1 is the last row, but none in what PyTorch makes of the operation.
     is_none = padding is None or (padding < 0 and call.packet != "embedding_bag")
     call.require(is_none, "padding_idx is not supported: use embedding, and a sum")
-    found = rows(call, weight, numbers, 0)
+    result = rows(call, weight, numbers, 0)
     if factors is not None:
         column = call("unsqueeze", factors, hint="factors", axes=[1])
-        found = call("mul", found, column, hint="rows")
+        result = call("mul", result, column, hint="rows")
     # The other results are for PyTorch's own derivative.
-    return call.alone(_of_bags(call, found, numbers, offsets))
+    return call.alone(_of_bags(call, result, numbers, offsets))
 
 
 def _of_bags(call: Call, found: Any, numbers: Any, offsets: Any) -> Any:
@@ -317,10 +317,10 @@ def _reduced(call: Call, bags: Any, mode: int) -> Any:
     """Sums, means or maxima of bags: of equal ones the first has all the gradient."""
     if mode == _MAX:
         size = [1, shape_of(bags)[1], 1]
-        made = call("max_pool", bags, size=size, padding=[(0, 0)] * 3, border="ignore")
+        y = call("max_pool", bags, size=size, padding=[(0, 0)] * 3, border="ignore")
     else:
-        made = call("sum_reduce", bags, axes=[1], normalize=mode == _MEAN)
-    return call("squeeze", made, axes=[1])
+        y = call("sum_reduce", bags, axes=[1], normalize=mode == _MEAN)
+    return call("squeeze", y, axes=[1])
 
 
 # ---- Recurrent layers; PyTorch decomposes single steps of them ----
@@ -376,8 +376,8 @@ def layers(
                 weights = with_one_bias(call, weights)
             rows, ends = along(call, cell, x, axis, first, weights, is_back=is_back)
             results.append(rows)
-            for found, end in zip(last, ends, strict=True):
-                found.append(call("unsqueeze", end, axes=[0]))
+            for result, end in zip(last, ends, strict=True):
+                result.append(call("unsqueeze", end, axes=[0]))
         x = call.joined(results, 2)
         if layer < count - 1:
             x = dropout(call, x, args["dropout"], args["train"])

@@ -85,8 +85,8 @@ def kth(call: Call, x: Any, *_: Any) -> Sequence[Any]:
         return x, 0
     along, is_kept = asked(call, x)
     number = call.args.get("k", (shape_of(x)[along[0]] + 1) // 2)
-    found = ranked(call, x, along[0], [number - 1])
-    return [without(call, y, along, is_kept) for y in found]
+    result = ranked(call, x, along[0], [number - 1])
+    return [without(call, y, along, is_kept) for y in result]
 
 
 @aten("median")

@@ -46,8 +46,8 @@ def reduced(
     if not axes:
         return x
     hint = None if is_kept else "wide"
-    made = call(name, x, hint=hint, axes=list(axes))
-    return without(call, made, axes, is_kept)
+    y = call(name, x, hint=hint, axes=list(axes))
+    return without(call, y, axes, is_kept)
 
 
 def _of_result(call: Call, x: Any) -> Any:
@@ -93,8 +93,8 @@ def place(call: Call, x: Any, axis: int | None = None, is_kept: bool = False) ->
     if axis is None:
         x, axis = call.reshaped(x, [prod(shape_of(x))], "row"), 0
     name = f"{call.packet}_reduce"
-    made = reduced(call, name, x, axes_of(call, x, axis), is_kept)
-    return call.reshaped(made, call.result_shape)
+    y = reduced(call, name, x, axes_of(call, x, axis), is_kept)
+    return call.reshaped(y, call.result_shape)
 
 
 # ---- Variances ----
@@ -136,8 +136,8 @@ def norm(
 ) -> Any:
     """The norm along axes that are known."""
     call.require(p >= 0 or p == -inf, f"there is no norm with the exponent {p}")
-    made = call.expand("norm", x, axes=list(axes), p=float(p))
-    return without(call, made, axes, is_kept)
+    y = call.expand("norm", x, axes=list(axes), p=float(p))
+    return without(call, y, axes, is_kept)
 
 
 # ---- Distances ----
@@ -200,8 +200,8 @@ def _log_of_sum(call: Call, x: Any, *_: Any) -> Any:
 
 def log_sum(call: Call, x: Any, axes: list[int], is_kept: bool = False) -> Any:
     """log(sum(exp(x))) along axes, without overflow."""
-    made = call.expand("log_sum_exp", x, _peak(call, x, axes), axes=axes)
-    return without(call, made, axes, is_kept)
+    y = call.expand("log_sum_exp", x, _peak(call, x, axes), axes=axes)
+    return without(call, y, axes, is_kept)
 
 
 def _peak(call: Call, x: Any, axes: list[int]) -> Any:
@@ -305,9 +305,9 @@ def loss(call: Call, x: Any, target: Any, *settings: Any) -> Any:
     at least -100: where one is less, it has no gradient.
     """
     *weights, reduction = settings or (1,)
-    made = call.expand(call.packet, *call.aligned(*call.scalars(x, target)))
+    y = call.expand(call.packet, *call.aligned(*call.scalars(x, target)))
     if weights and weights[0] is not None:
-        made = call("mul", *call.aligned(made, weights[0]), hint="weighted")
+        y = call("mul", *call.aligned(y, weights[0]), hint="weighted")
     if not reduction:
-        return made
-    return reduced(call, _OF_LOSSES[reduction], made, axes_of(call, made, None))
+        return y
+    return reduced(call, _OF_LOSSES[reduction], y, axes_of(call, y, None))

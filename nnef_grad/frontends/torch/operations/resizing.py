@@ -23,10 +23,10 @@ def _resized(call: Call, x: Any, scales: Sequence[Any], how: Resizing) -> Any:
     batch, channels, *extents = shape_of(x)
     if has_symbols(tuple(extents)):
         return _repeated(call, x, how)
-    factors, made = _factors(extents, scales), call.result_shape[2:]
+    factors, wanted = _factors(extents, scales), call.result_shape[2:]
     axes = [
         Axis(n, to, _factor(call, how, n, to, scale))
-        for n, to, scale in zip(extents, made, factors, strict=True)
+        for n, to, scale in zip(extents, wanted, factors, strict=True)
     ]
     kept = [Axis(n, n, 1.0) for n in (batch, channels)]
     return expansion.resized(call, x, [*kept, *axes], how)
@@ -59,8 +59,8 @@ def _repeated(call: Call, x: Any, how: Resizing) -> Any:
 def _factors(extents: Sequence[Any], scales: Sequence[Any]) -> list[float | None]:
     """The factor of each axis, which is an argument each, or one list; if there are any."""
     listed = scales[0] if len(scales) == 1 and isinstance(scales[0], list) else scales
-    found = list(listed or ())
-    return found if any(found) else [None] * len(extents)
+    numbers = list(listed or ())
+    return numbers if any(numbers) else [None] * len(extents)
 
 
 @aten(*_NEAREST, *_EXACT, *_LINEAR, "upsample_bicubic2d")
@@ -84,9 +84,11 @@ def antialiased(call: Call, x: Any, sizes: Any, is_aligned: bool, *scales: Any) 
     there are fewer new places. The weights are what PyTorch makes of single elements.
     """
     resize = getattr(torch.ops.aten, call.packet).default
-    extents, made = shape_of(x)[2:], call.result_shape[2:]
+    extents, wanted = shape_of(x)[2:], call.result_shape[2:]
     factors = _factors(extents, scales)
-    for axis, (n, to, factor) in enumerate(zip(extents, made, factors, strict=True), 2):
+    for axis, (n, to, factor) in enumerate(
+        zip(extents, wanted, factors, strict=True), 2
+    ):
         if n != to:
             units = torch.eye(n, dtype=torch.float64)[None, None]
             weights = resize(units, [n, to], is_aligned, None, factor)[0, 0].T

@@ -173,9 +173,9 @@ def rows(call: Call, x: Any, numbers: Any, axis: int) -> Any:
             whole = call("cast", numbers, hint="numbers", dtype="integer")
         return call("gather", x, whole, axis=axis)
     shape, places = shape_of(x), np.asarray(numbers, int)
-    made = [*shape[:axis], *places.shape, *shape[axis + 1 :]]
+    new = [*shape[:axis], *places.shape, *shape[axis + 1 :]]
     if not places.size:
-        return np.zeros(made)
+        return np.zeros(new)
     steps = {*np.diff(places.ravel()).tolist()} or {1}
     if len(steps) > 1 or 0 in steps or has_symbols(shape[axis]):
         return call("gather", x, places, axis=axis)
@@ -184,7 +184,7 @@ def rows(call: Call, x: Any, numbers: Any, axis: int) -> Any:
     # An end before the first element is one that stays negative.
     end = last + 1 if step > 0 else (last or -int(shape[axis])) - 1
     part = section(call, x, axis, first, end, step)
-    return call.reshaped(part, made)
+    return call.reshaped(part, new)
 
 
 @aten("slice", "slice_copy", "narrow", "narrow_copy")

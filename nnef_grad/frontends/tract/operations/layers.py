@@ -39,17 +39,17 @@ def deconv(view: View, x: Any, weight: Any, bias: Any, *values: Any) -> Any:
 def _turned(view: View, weight: Any, groups: int) -> Any:
     """The filter [out, in / groups, ...] as [in, out / groups, ...]."""
     view.require(len(shape_of(weight)) >= 2, "the filter must have rank 2 at least")
-    made, given, *size = shape_of(weight)
-    view.require(made % groups == 0, f"{groups} groups do not divide {made} channels")
+    y, given, *size = shape_of(weight)
+    view.require(y % groups == 0, f"{groups} groups do not divide {y} channels")
     if groups == 1:
         return view.transposed(weight, [1, 0, *range(2, 2 + len(size))], "filter")
-    if given == 1 and made == groups:
+    if given == 1 and y == groups:
         return weight
     # The spatial axes go as one, as where the dialect is written.
-    shape = [groups, made // groups, given, prod(size)]
+    shape = [groups, y // groups, given, prod(size)]
     parts = view.reshaped(weight, shape, "groups")
     moved = view.transposed(parts, [0, 2, 1, 3], "exchanged")
-    return view.reshaped(moved, [groups * given, made // groups, *size], "filter")
+    return view.reshaped(moved, [groups * given, y // groups, *size], "filter")
 
 
 def _row(view: View, bias: Any) -> Any:
