@@ -286,9 +286,7 @@ class Stack(NamedTuple):
 
 
 class _State(NamedTuple):
-    """A state of the loop: what its last value is found by, the input of the body, its
-    first value, zeros if there is none, and its next value in the body.
-    """
+    """What the last value is found by, the input, the first value or zeros, the next."""
 
     key: Tensor
     inside: Tensor
@@ -297,9 +295,7 @@ class _State(NamedTuple):
 
 
 class LoopDraft:
-    """A loop that is put together around the second half of the derivative of a body, and
-    sums over its steps that are computed after it, at once.
-    """
+    """A loop that is put together around the second half of a body's derivative."""
 
     def __init__(self, half: Graph, seeds: Collection[str], way: Way) -> None:
         self.emit = Emitter(OpSet().extended(half.fragments), half.names)
@@ -422,8 +418,7 @@ class LoopDraft:
 
 def _total(draft: LoopDraft, tensor: Tensor) -> Total | None:
     """The sum of a tensor of the body over all steps, if it is better computed after it."""
-    stack = draft.stacked(tensor)
-    if stack is not None:
+    if (stack := draft.stacked(tensor)) is not None:
         return _summed(stack, tensor.shape, ())
     producer = draft.emit.made_by(tensor, *_PLANS)
     return None if producer is None else _PLANS[producer.name](draft, producer)

@@ -123,8 +123,8 @@ class _Merger:
 
     def _take_mean(self, operation: Operation) -> None:
         """A sum that is divided by the number of its terms."""
-        operands = operation.operands if operation.name == "div" else (None,)
-        total = self._derived(operands[0])
+        operands = operation.operands
+        total = self._derived(operands[0]) if operation.name == "div" else None
         if total is None or total.name != "sum_reduce" or total.attributes["normalize"]:
             return
         (terms,), axes = total.operands, total.attributes["axes"]
