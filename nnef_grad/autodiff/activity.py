@@ -4,7 +4,8 @@ respect to and the outputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from nnef_grad.autodiff.rules import Derivation, Rules
@@ -52,3 +53,42 @@ def find_activity(
             active.update(dependent.intersection(operation.inputs))
             reached.append((operation, derivation))
     return Activity(active, reached[::-1])
+
+
+# ---- Concatenations of what an earlier one has joined already ----
+#
+# first = concat([a, b], axis = 1);
+# second = concat([a, b, c], axis = 1);
+#
+# A densely connected network (Huang et al. 2017) joins the results of all layers so far, at
+# each layer. What a and b receive from `second` is divided with what `first` receives: n
+# layers then take n slices and sums, in place of a slice and a sum for each pair of layers.
+
+CONCAT = "concat"
+
+
+def of_shared_parts(
+    operations: Iterable[Operation], active: Container[Tensor], named: Container[Tensor]
+) -> dict[Operation, Operation]:
+    """For concatenations that begin with all parts of an earlier one, the same of its
+    result and of the other parts. What a tensor that the user named receives is that of
+    its own uses.
+    """
+    # By the axis and the first parts, as there may be thousands of parts.
+    alike = defaultdict[object, list[Operation]](list)
+    shared = {}
+    for operation in operations:
+        parts = operation.inputs
+        if operation.name != CONCAT or sum(part in active for part in parts) < 2:
+            continue
+        earlier = alike[(operation.attributes["axis"], *parts[:2])]
+        for other in sorted(earlier, key=lambda op: -len(op.inputs)):
+            end = len(other.inputs)
+            is_shared = 1 < end < len(parts) and parts[:end] == other.inputs
+            if is_shared and sum(part in active for part in other.inputs) > 1:
+                operands = ((other.outputs[0], *parts[end:]),)
+                shared[operation] = operation.rewired(operands, operation.results)
+                break
+        if operation.outputs[0] not in named:
+            earlier.append(operation)
+    return shared

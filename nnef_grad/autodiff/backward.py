@@ -94,14 +94,12 @@ class Backward:
 @public
 def summary(graph: Graph, backward: Backward) -> str:
     """A summary in one line: operations, reductions and gradients."""
-    counts = [
-        (len(graph.operations), "operation", " in"),
-        (len(backward.graph.operations), "operation", " out"),
-        (backward.reductions, "reduction", " inserted"),
-        (len(backward.gradients), backward.noun, ""),
-    ]
-    words = (f"{counted(number, what)}{where}" for number, what, where in counts)
-    return f"{graph.name}: {', '.join(words)}"
+    before, after = (
+        counted(len(g.operations), "operation") for g in (graph, backward.graph)
+    )
+    reductions = counted(backward.reductions, "reduction")
+    results = counted(len(backward.gradients), backward.noun)
+    return f"{graph.name}: {before} in, {after} out, {reductions} inserted, {results}"
 
 
 def finished(
@@ -127,11 +125,9 @@ def completed(graph: Graph, quantization: Mapping[str, Quantization]) -> Graph:
 def _without_needless_copies(graph: Graph, forward: Graph) -> Graph:
     """The graph with gradients in place of what is only used to be copied to them."""
     gradients = {*graph.outputs}.difference(forward.outputs)
-    copies = {
-        op.inputs[0]: op.outputs[0]
-        for op in graph.operations
-        if op.name == "copy" and op.inputs and op.outputs[0] in gradients
-    }
+    proper = (op for op in graph.operations if op.name == "copy" and op.inputs)
+    ends = ((op.inputs[0], op.outputs[0]) for op in proper)
+    copies = {tensor: copy for tensor, copy in ends if copy in gradients}
     if not copies:
         return graph
     uses = count_uses(graph)
@@ -164,8 +160,8 @@ def differentiated_outputs(
         return scalars_named(graph, by_name, outputs, "output")
     scalars = _scalars(graph.outputs)
     if not scalars:
-        message = f"graph '{graph.name}' has no scalar output"
-        raise UsageError(f"{message}: there is nothing to differentiate")
+        what = "has no scalar output: there is nothing to differentiate"
+        raise UsageError(f"graph '{graph.name}' {what}")
     return scalars
 
 
@@ -190,8 +186,7 @@ def scalars_named(
                 raise UsageError(f"{message}: the group '{name}' stands alone")
             names = [*among, *(GROUPS if what == "tensor" else ())]
             raise UsageError(f"{message}{advice_on(graph, name, names)}")
-        dtype = among[name].dtype
-        if dtype != "scalar":
+        if (dtype := among[name].dtype) != "scalar":
             message = f"'{name}' is a tensor of type {dtype}"
             raise UsageError(f"{message}: only scalar tensors have gradients")
         if name in names[:index]:

@@ -44,7 +44,8 @@ def batch(
         if operation.name == "copy" and operation.operands[0] in many:
             many[operation.outputs[0]] = many[operation.inputs[0]]
         elif any(t in many for t in operation.inputs):
-            many.update(_batch_operation(emit, operation, many))
+            results = _batched(emit, operation, many)
+            many.update(zip(operation.outputs, results, strict=True))
         elif input not in operation.outputs:
             emit.append(operation)
     return many
@@ -69,19 +70,18 @@ def _decompose_unknown(graph: Graph, input: Tensor, opset: OpSet) -> Graph:
     return graph
 
 
-def _batch_operation(
+def _batched(
     emit: Emitter, operation: Operation, many: Mapping[Tensor, Tensor]
-) -> dict[Tensor, Tensor]:
-    """The results with the new axis, by the results without it."""
-    form = _RULES.get(operation.name)
-    if form is None:
+) -> tuple[Tensor, ...]:
+    """The results with the new axis."""
+    if (form := _RULES.get(operation.name)) is None:
         raise _refusal(operation, "values")
     emit.origin = operation.origin
     emit.naming = step_names(f"{{}}_{emit.called(operation.outputs[0])}")
     results = tensors(form(_Many(emit, operation, many)))
     for plain, widened in zip(operation.outputs, results, strict=True):
         emit.set_hint(widened, emit.called(plain))
-    return dict(zip(operation.outputs, results, strict=True))
+    return results
 
 
 def _refusal(operation: Operation, what: str) -> NoDerivativeError:
@@ -101,11 +101,6 @@ class _Many:
     def count(self) -> int:
         """How many values there are: the extent of the new axis."""
         return next(iter(self.many.values())).shape[0]
-
-    @property
-    def attributes(self) -> Mapping[str, Any]:
-        """The attributes of the operation."""
-        return self.operation.settings
 
     @property
     def whole(self) -> Shape:
@@ -160,7 +155,9 @@ def changed(**changes: Callable[[Any], Any]) -> BatchingRule:
     """All operands get the axis in full, and attributes are changed."""
 
     def rule(op: _Many) -> Sequence[Any]:
-        attributes = {n: change(op.attributes[n]) for n, change in changes.items()}
+        attributes = {
+            n: change(op.operation.settings[n]) for n, change in changes.items()
+        }
         return op.again(*map(op.repeated, op.operation.operands), **attributes)
 
     return rule
@@ -180,7 +177,7 @@ def gather(op: _Many) -> Sequence[Any]:
     x, indices = op.operation.operands
     if indices in op.many:
         raise _refusal(op.operation, "indices")
-    return op.again(op.aligned(x), indices, axis=op.attributes["axis"] + 1)
+    return op.again(op.aligned(x), indices, axis=op.operation.settings["axis"] + 1)
 
 
 # ---- Windows over all axes ----
@@ -192,7 +189,7 @@ def windows(op: _Many) -> Sequence[Any]:
     attributes = {
         name: (first.get(name, 1), *items)
         for name in ("size", "padding", "stride", "dilation", "output_shape")
-        if (items := op.attributes.get(name))
+        if (items := op.operation.settings.get(name))
     }
     return op.again(*map(op.repeated, op.operation.operands), **attributes)
 
@@ -251,7 +248,7 @@ def _convolved(
     op: _Many, images: Tensor, filters: Tensor, channels: int, **attributes: Any
 ) -> Tensor:
     """The operation on other images, with other filters, which give some channels."""
-    shape = op.attributes.get("output_shape")
+    shape = op.operation.settings.get("output_shape")
     if shape:
         attributes["output_shape"] = (images.shape[0], channels, *shape[2:])
     convolved: Tensor
@@ -262,7 +259,7 @@ def _convolved(
 
 def _groups(op: _Many, x: Tensor) -> int:
     """The number of groups; 0 is one for each channel of the large side."""
-    groups: int = op.attributes["groups"]
+    groups: int = op.operation.settings["groups"]
     return groups or (x.shape[1] if op.operation.name == "conv" else op.whole[2])
 
 

@@ -60,12 +60,8 @@ def jacobian(
     """The Jacobians of an output, as a graph.
 
     Args:
-        graph: the forward graph.
-        wrt: as for `differentiate`.
+        graph, wrt, stop, with_outputs, rules: as for `differentiate`.
         outputs: the one output to differentiate; optional if there is only one.
-        stop: as for `differentiate`.
-        with_outputs: as for `differentiate`.
-        rules: as for `differentiate`.
 
     Returns:
         The graph. A Jacobian has the shape of the output followed by that of the
@@ -98,7 +94,7 @@ def jacobian(
         rows = batch(emit, first.graph, seed, _identity(emit, seed))
 
     def whole(emit: Emitter, gradient: Tensor) -> Tensor:
-        """The Jacobian in its shape; where no row depends on its seed, all are zeros."""
+        # Where no row depends on its seed, all are zeros.
         shape = (*output.shape, *gradient.shape)
         if gradient in rows:
             return reshaped(emit, rows[gradient], shape)
@@ -119,23 +115,21 @@ def _output(
         raise UsageError(f"{message} {listed}")
     rows, name = prod(output.shape), graph.names[output]
     if rows > MAX_ROWS:
-        message = f"'{name}' has {rows} elements: a Jacobian may have"
-        raise UsageError(f"{message} {MAX_ROWS} rows at most")
+        most = f"a Jacobian may have {MAX_ROWS} rows at most"
+        raise UsageError(f"'{name}' has {rows} elements: {most}")
     for target in targets:
         columns = prod(target.shape)
         if rows * columns > MAX_ELEMENTS:
-            message = (
-                f"the Jacobian of '{name}' with respect to '{graph.names[target]}' would"
-                f" have {rows} x {columns} elements: {MAX_ELEMENTS} are the most"
-            )
-            raise UsageError(message)
+            what = f"of '{name}' with respect to '{graph.names[target]}'"
+            size = f"{rows} x {columns} elements: {MAX_ELEMENTS} are the most"
+            raise UsageError(f"the Jacobian {what} would have {size}")
     return output
 
 
 def _identity(emit: Emitter, seed: Tensor) -> Tensor:
     """The identity: for each element of the seed a one at its place."""
     rows = prod(seed.shape)
-    numbers = [float(row) for row in range(rows)]
+    numbers = [*map(float, range(rows))]
     row = emit("constant", shape=[rows, 1], value=numbers, hint="row")
     column = emit("constant", shape=[1, rows], value=numbers, hint="column")
     diagonal = emit("eq", row, column, hint="diagonal")
@@ -156,13 +150,9 @@ def jvp(
     """The Jacobian-vector product of a graph, as a graph: forward mode.
 
     Args:
-        graph: the forward graph.
-        wrt: the tensors that move, as for `differentiate`.
-        outputs: as for `differentiate`.
-        stop: as for `differentiate`.
-        with_outputs: as for `differentiate`.
-        rules: as for `differentiate`. Rules must be linear in their gradients, as
-            derivatives are.
+        graph, wrt, outputs, stop, with_outputs, rules: as for `differentiate`. The
+            tensors of `wrt` are those that move. Rules must be linear in their
+            gradients, as derivatives are.
 
     Returns:
         The graph. Its `seeds` name the input `tangent_x` for each tensor x that moves, its
@@ -173,18 +163,14 @@ def jvp(
     """
     own = partial(differentiate, rules=rules)
     first = own(graph, wrt=wrt, outputs=outputs, stop=stop, with_outputs=with_outputs)
-    second = own(
-        first.graph,
-        wrt=[*first.seeds.values()],
-        outputs=[*first.gradients.values()],
-        with_outputs=True,
-    )
+    seeds, gradients = [*first.seeds.values()], [*first.gradients.values()]
+    second = own(first.graph, wrt=seeds, outputs=gradients, with_outputs=True)
     tensors = second.graph.tensors
     results = {y: tensors[second.gradients[d]] for y, d in first.seeds.items()}
     inputs = {x: tensors[second.seeds[d]] for x, d in first.gradients.items()}
     kept = graph.output_names if with_outputs else ()
-    seeds = {tensors[name] for name in first.seeds.values()}
-    operations = (_of_forward(op, seeds) for op in second.graph.operations)
+    moved = {tensors[name] for name in seeds}
+    operations = (_of_forward(op, moved) for op in second.graph.operations)
     forward = replace(
         second.graph,
         inputs=(*graph.inputs, *inputs.values()),
@@ -225,11 +211,7 @@ def hvp(
     """The Hessian of the sum of all output elements times a vector, as a graph.
 
     Args:
-        graph: the forward graph.
-        wrt: as for `differentiate`.
-        outputs: as for `differentiate`.
-        stop: as for `differentiate`.
-        rules: as for `differentiate`.
+        graph, wrt, outputs, stop, rules: as for `differentiate`.
 
     Returns:
         The graph. Its `seeds` name the input `vector_x` for each tensor x, its `gradients`
@@ -263,11 +245,9 @@ def hessian(
     """The Hessian of an output with respect to one tensor, as a graph.
 
     Args:
-        graph: the forward graph.
+        graph, stop, rules: as for `differentiate`.
         wrt: the tensor; optional if there is only one.
         outputs: the one output; if it has several elements, their sum.
-        stop: as for `differentiate`.
-        rules: as for `differentiate`.
 
     Returns:
         The graph. Its output `hessian_x` has the shape of x twice: element [i..., j...] is
@@ -308,12 +288,9 @@ def saliency(
     Use the scores before a softmax.
 
     Args:
-        graph: the forward graph.
-        wrt: as for `differentiate`.
+        graph, wrt, stop, rules: as for `differentiate`.
         outputs: the outputs with scores, of shape [batch, ...]; by default, all scalar
             ones.
-        stop: as for `differentiate`.
-        rules: as for `differentiate`.
 
     Returns:
         The graph. Its outputs `saliency_x` have the shapes of the tensors, with one
@@ -358,13 +335,9 @@ def gradient_penalty(
     You can differentiate the graph with respect to variables, or train it.
 
     Args:
-        graph: the forward graph.
-        wrt: as for `differentiate`.
-        outputs: as for `differentiate`; the gradient of the sum of their elements is
-            used.
-        stop: as for `differentiate`.
+        graph, wrt, outputs, stop, rules: as for `differentiate`. The gradient is that
+            of the sum of all elements of the outputs.
         norm: the wanted norm of the gradients.
-        rules: as for `differentiate`.
 
     Returns:
         The graph. Its outputs `penalty_x` have one element and the rank of x.
@@ -375,10 +348,9 @@ def gradient_penalty(
 
     def penalty(emit: Emitter, gradient: Tensor) -> Tensor:
         axes = list(range(1, gradient.rank))
-        squares = emit("sqr", gradient, hint="squares")
-        total = (
-            emit("sum_reduce", squares, axes=axes, hint="total") if axes else squares
-        )
+        total = emit("sqr", gradient, hint="squares")
+        if axes:
+            total = emit("sum_reduce", total, axes=axes, hint="total")
         length = emit("sqrt", emit("add", total, _EPSILON), hint="norm")
         excess = emit("sub", length, norm, hint="excess")
         loss = emit("sqr", excess, hint="loss")
@@ -444,10 +416,9 @@ def _composed(
     """The derivative of a graph whose first differentiation is given, with other names
     for seeds, results and steps in between, if these are still there.
     """
-    title, seed, result = _WORDS[kind]
+    title, seed, result, prefix = _WORDS[kind]
     wishes = {t: f"{seed.split()[0]}_{x}" for x, t in seeds.items()}
-    if kind in _RESULTS:
-        wishes |= {t: f"{_RESULTS[kind]}_{x}" for x, t in results.items()}
+    wishes |= {t: f"{prefix}_{x}" for x, t in results.items() if prefix}
     wishes |= {t: wish for t, wish in steps.items() if t not in wishes}
     whole = with_names(whole, {whole.names[t]: wish for t, wish in wishes.items()})
     names = whole.names
@@ -467,14 +438,18 @@ def _composed(
     )
 
 
-# The title of a graph, and what its seeds, whose names begin so, and its results are.
-_WORDS: dict[Kind, tuple[str, str, str]] = {
-    "jacobian": ("The Jacobians of '{}' in", "", "with respect to"),
-    "jvp": ("The Jacobian-vector product of", "tangent of", "the tangent of"),
-    "hvp": ("The Hessian-vector product of", "vector for", "the product for"),
-    "hessian": ("The Hessian of", "", "the Hessian with respect to"),
-    "saliency": ("The saliency of", "", "the saliency of"),
-    "penalty": ("The gradient penalty of", "", "the penalty on the gradient of"),
+# The title of a graph, what its seeds, whose names begin so, and its results are, and how
+# the names of results begin that have other names yet.
+_WORDS: dict[Kind, tuple[str, str, str, str]] = {
+    "jacobian": ("The Jacobians of '{}' in", "", "with respect to", ""),
+    "jvp": (
+        "The Jacobian-vector product of",
+        "tangent of",
+        "the tangent of",
+        "tangent",
+    ),
+    "hvp": ("The Hessian-vector product of", "vector for", "the product for", "hvp"),
+    "hessian": ("The Hessian of", "", "the Hessian with respect to", "hessian"),
+    "saliency": ("The saliency of", "", "the saliency of", ""),
+    "penalty": ("The gradient penalty of", "", "the penalty on the gradient of", ""),
 }
-# How the names of results begin that have other names yet.
-_RESULTS: dict[Kind, str] = {"jvp": "tangent", "hvp": "hvp", "hessian": "hessian"}

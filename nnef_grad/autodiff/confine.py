@@ -51,20 +51,16 @@ class Selection(NamedTuple):
 class Support:
     """Where a cotangent may differ from zero. It begins where a rule selects or puts zeros
     around the cotangent that it passes on.
-
-    Attributes:
-        within: the larger support that this is a part of, if any.
-        elements: those of the larger one that a selection takes; those that an operation
-            moves, repeats or sums to one of its results; None for those of two supports,
-            such as those of a sum.
-        parts: the supports that it is made of: the larger one, those of the operands of
-            what was moved, or the two.
-        shape: is broadcast to the shape of the cotangent.
     """
 
+    # The larger support that this is a part of, if any.
     within: Support | None
+    # Those of the larger one that a selection takes; those that an operation moves, repeats
+    # or sums to one of its results; None for those of two supports, such as those of a sum.
     elements: Selection | Tensor | None
+    # The larger one, those of the operands of what was moved, or the two.
     parts: tuple[Support, ...]
+    # Is broadcast to the shape of the cotangent.
     shape: Shape
 
     def wholes(self) -> Iterator[Support]:
@@ -146,21 +142,16 @@ def _is_untouched(support: Support, operation: Operation) -> bool:
 
 
 class Confinement(Tracker):
-    """Observes the operations of a backward graph, and confines cotangents that leak.
-
-    Attributes:
-        confined: for each cotangent that was confined, the result.
-
-    Where a cotangent may differ from zero outside of its support all the same, it has a
-    limit, which is what to confine it to: the support, or as much of what it is within as
-    keeps the slopes finite.
-    """
+    """Observes the operations of a backward graph, and confines cotangents that leak."""
 
     def __init__(self) -> None:
         super().__init__()
+        # For each cotangent that was confined, the result.
         self.confined: dict[Tensor, Tensor] = {}
         self._ranges = Ranges(self.producers)
         self._supports: dict[Tensor, Support] = {}
+        # What to confine a cotangent to that may differ from zero outside of its support:
+        # the support, or as much of what it is within as keeps the slopes finite.
         self._limits: dict[Tensor, Support] = {}
         self._zeros: set[Tensor] = set()
         # Equal supports are the same object.
@@ -184,15 +175,15 @@ class Confinement(Tracker):
         """The operands of an operation that is about to be emitted: those that leak are
         confined, unless the result has zeros in the same places.
         """
-        if not self._limits:
-            return operands
-        leaking = dict.fromkeys(t for t in tensors(operands) if t in self._limits)
+        # Most operands do not leak.
+        limits = self._limits
+        leaking = [t for t in tensors(operands) if t in limits] if limits else ()
         if not leaking:
             return operands
         carried = self._carried(name, operands)
         confined = {
             t: self.confine(emit, t)
-            for t in leaking
+            for t in dict.fromkeys(leaking)
             if carried is None or not carried.is_within(self._supports[t])
         }
         return tuple(map_tensors(lambda t: confined.get(t, t), o) for o in operands)
@@ -336,14 +327,12 @@ class Confinement(Tracker):
     ) -> Tensor:
         """The cotangent inside of a padding, with zeros around it."""
         whole = enumerate(zip(inside(padding), cotangent.shape, strict=True))
-        taken = {axis: own for axis, (own, extent) in whole if own.count != extent}
-        begin = [own.start for own in taken.values()]
-        end = [own.stop for own in taken.values()]
+        taken = [(i, own) for i, (own, extent) in whole if own.count != extent]
+        bounds = [(axis, own.start, own.stop) for axis, own in taken]
+        axes, begin, end = map(list, zip(*bounds, strict=True))
         # Inside is nothing to leak.
         support, limit = self._supports.pop(cotangent), self._limits.pop(cotangent)
-        inner = emit(
-            "slice", cotangent, axes=[*taken], begin=begin, end=end, hint="inside"
-        )
+        inner = emit("slice", cotangent, axes=axes, begin=begin, end=end, hint="inside")
         self._supports[cotangent], self._limits[cotangent] = support, limit
         (padded,) = emit.emit_again(padding, (inner,), hints=(emit.naming("inside"),))
         assert isinstance(padded, Tensor)
@@ -363,8 +352,7 @@ class Confinement(Tracker):
         return self._masks[support]
 
     def _combine(self, emit: Emitter, support: Support) -> Selection:
-        masks = [self._masks[part] for part in support.parts]
-        own = support.elements
+        masks, own = [self._masks[part] for part in support.parts], support.elements
         if own is None:
             return _join(emit, "or", "and", *masks)
         if isinstance(own, Tensor):
@@ -379,13 +367,12 @@ class Confinement(Tracker):
         operation = emit.producer(moved)
         assert operation is not None
         first, *others = operation.operands
-        if operation.name in ("sum_reduce", "mean_reduce"):
-            mask = self._whole_mask(first)
-            if mask is not None:
-                name = "any_reduce" if mask.holds else "all_reduce"
-                axes = operation.attributes["axes"]
-                condition = emit(name, mask.condition, axes=axes, hint="support")
-                return Selection(condition, mask.holds)
+        is_sum = operation.name in ("sum_reduce", "mean_reduce")
+        if is_sum and (mask := self._whole_mask(first)) is not None:
+            name = "any_reduce" if mask.holds else "all_reduce"
+            axes = operation.attributes["axes"]
+            condition = emit(name, mask.condition, axes=axes, hint="support")
+            return Selection(condition, mask.holds)
         ones = map_tensors(partial(self._ones, emit), first)
         hints = tuple(emit.naming("indicator") for _ in operation.results)
         results = tensors(emit.emit_again(operation, (ones, *others), hints=hints))

@@ -14,8 +14,12 @@ from functools import partial
 from math import prod
 from typing import Any, Literal
 
-from nnef_grad.autodiff.activity import Activity, find_activity
-from nnef_grad.autodiff.apply_rules import Gradients, Traces, likeness, pull_back
+from nnef_grad.autodiff.activity import (
+    CONCAT,
+    Activity,
+    find_activity,
+    of_shared_parts,
+)
 from nnef_grad.autodiff.backward import (
     Backward,
     Broadcast,
@@ -28,8 +32,14 @@ from nnef_grad.autodiff.backward import (
 from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.loops import linearized
 from nnef_grad.autodiff.recompute import within
-from nnef_grad.autodiff.rules import Derivation, Rules
-from nnef_grad.autodiff.shared_parts import CONCAT, of_shared_parts
+from nnef_grad.autodiff.rules import (
+    Derivation,
+    Gradients,
+    Rules,
+    Traces,
+    likeness,
+    pull_back,
+)
 from nnef_grad.base.errors import (
     InvalidGraphError,
     NoDerivativeError,
@@ -145,13 +155,11 @@ class GradientNames:
     grad_x_from_y_full      the same, before it is summed down to the shape of x
     grad_x_sum              a sum of some of these
     grad_x_unmasked         the gradient of x, before it is confined to its support
-
-    Attributes:
-        uses: how many uses give each tensor of the forward graph a gradient.
     """
 
     def __init__(self) -> None:
         self._roles: dict[Tensor, tuple[Tensor, Operation | None, str]] = {}
+        # How many uses give each tensor of the forward graph a gradient.
         self.uses = Counter[Tensor]()
 
     def add(
@@ -175,8 +183,7 @@ class GradientNames:
                 name += suffix
             emit.set_hint(step, name)
         for cotangent, inside in confined.items():
-            if cotangent in emit.hints:
-                hint = emit.hints[cotangent]
+            if (hint := emit.hints.get(cotangent)) is not None:
                 emit.set_hint(cotangent, f"{hint}_unmasked")
                 if inside not in self._roles:
                     emit.set_hint(inside, hint)
@@ -217,27 +224,21 @@ class _Sweep:
         so, and its activity. What they are made of may be decomposed in its turn, and
         shares no tensor that the user named: its gradient is that of its own uses.
         """
+        rules, ends = self.rules, (self.wrt, self.outputs)
         while True:
-            activity = find_activity(
-                graph, self.wrt, self.outputs, self.rules, self.stopped
-            )
-            bodies = {
-                operation: derivation.decompose
-                for operation, derivation in activity.operations
-                if derivation.decompose is not None
-            }
-            if not bodies:
-                own = partial(differentiate, rules=self.rules)
-                return linearized(graph, activity, self.rules, own, self.supply)
-            graph = inline(graph, bodies.get, self.rules.opset, self.named)
+            activity = find_activity(graph, *ends, rules, self.stopped)
+            bodies = {op: d.decompose for op, d in activity.operations}
+            if not any(bodies.values()):
+                own = partial(differentiate, rules=rules)
+                return linearized(graph, activity, rules, own, self.supply)
+            graph = inline(graph, bodies.get, rules.opset, self.named)
             self.supply.taken.update(graph.tensors)
 
     # From the last operation to the first
 
     def run(self, ones: bool, with_outputs: bool) -> Backward:
         way = self.activity.operations
-        missing = [_no_derivative(op, d.limit) for op, d in way if d.vjp is None]
-        if missing:
+        if missing := [_no_derivative(op, d.limit) for op, d in way if d.vjp is None]:
             raise NoDerivativeError.collect(missing)
         seeds = {output: self._seed(output, ones) for output in self.outputs}
         self.gradients.update(seeds)
@@ -279,17 +280,15 @@ class _Sweep:
         return None if result in self.stopped else self.gradients.get(result)
 
     def _accumulate(self, operand: Tensor, gradient: Any, operation: Operation) -> None:
-        """Adds a gradient to what the operand has received from its other uses. A
-        number stands for a tensor that is full of it.
-        """
+        """Adds a gradient to what the operand has received from its other uses."""
         if not isinstance(gradient, Tensor):
+            # A number stands for a tensor that is full of it.
             if gradient == 0.0:
                 return
             shape = operation.outputs[0].shape
             gradient = self.emit("constant", shape=shape, value=(gradient,))
-        reduced = gradient
-        if gradient.shape != operand.shape:
-            reduced = self._reduced(operand, gradient, operation)
+        is_whole = gradient.shape == operand.shape
+        reduced = gradient if is_whole else self._reduced(operand, gradient, operation)
         self.names.add(reduced, operand, operation)
         self.names.uses[operand] += 1
         others = self.gradients.get(operand)
@@ -306,10 +305,9 @@ class _Sweep:
         whole, part = gradient.shape, operand.shape
         results = tuple([result.shape for result in operation.outputs])
         if not is_reducible(whole, part, results):
-            message = (
-                f"the rule '{operation.name}_vjp' returns a gradient of shape {list(whole)}"
-                f" for operand '{self.graph.names[operand]}' of shape {list(part)}"
-            )
+            what = f"the rule '{operation.name}_vjp' returns a gradient of shape"
+            target = f"operand '{self.graph.names[operand]}' of shape {list(part)}"
+            message = f"{what} {list(whole)} for {target}"
             raise InvalidGraphError(message, operation.span)
 
         def build(emit: Emitter, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -359,7 +357,7 @@ class _Sweep:
             graph,
             named_seeds,
             gradients,
-            (*self._warnings(), *self._large_matrices(graph)),
+            tuple(self._warnings(graph)),
             self.reductions,
             tuple(names[output] for output in self.outputs),
             tuple(names[tensor] for tensor in self.stopped),
@@ -372,11 +370,11 @@ class _Sweep:
         gradient = self.gradients.get(target)
         if gradient is None:
             gradient = self.emit("constant", shape=target.shape, value=(0.0,))
-        else:
-            gradient = self.confinement.confine(self.emit, gradient)
-        return self.emit.pin_name(gradient, name)
+        confined = self.confinement.confine(self.emit, gradient)
+        return self.emit.pin_name(confined, name)
 
-    def _warnings(self) -> Iterator[str]:
+    def _warnings(self, graph: Graph) -> Iterator[str]:
+        """What the user of the backward graph should know."""
         names = self.graph.names
         outputs = " and ".join(f"'{names[output]}'" for output in self.outputs)
         way = " other than through what is stopped" if self.stopped else ""
@@ -384,25 +382,21 @@ class _Sweep:
             if target not in self.gradients:
                 what = f"'{names[target]}' does not influence {outputs}{way}"
                 yield f"{what}: its gradient is zeros"
-
-    def _large_matrices(self, graph: Graph) -> Iterator[str]:
-        """A warning for each gather whose gradient needs memory that a runtime may not
-        have: the matrix is there, if the rule of the gather makes one.
-        """
-        way = [op for op, _ in self.activity.operations if op.name == "gather"]
-        for op in graph.operations if way else ():
+        gathers = [op for op, _ in self.activity.operations if op.name == "gather"]
+        # A runtime may not have the memory for the matrix, if the rule makes one.
+        for op in graph.operations if gathers else ():
             onehot = op.outputs[0]
             is_onehot = op.name == "select" and op.operands[1:] == (1.0, 0.0)
             if not is_onehot or nominal(prod(onehot.shape)) <= MAX_ELEMENTS:
                 continue
-            for gather in [g for g in way if _rows_and_extent(g) == onehot.shape][-1:]:
-                way.remove(gather)
-                table, matrix = gather.inputs[0], graph.names[onehot]
+            alike = [g for g in gathers if _rows_and_extent(g) == onehot.shape]
+            for gather in alike[-1:]:
+                gathers.remove(gather)
                 size = " x ".join(map(str, onehot.shape))
-                yield (
-                    f"the gradient of '{graph.names[table]}' is a product with '{matrix}', {size} zeros"
-                    " and ones: no standard operation adds to elements at indices"
-                )
+                what = f"the gradient of '{graph.names[gather.inputs[0]]}' is a product"
+                matrix = f"'{graph.names[onehot]}', {size} zeros and ones"
+                why = "no standard operation adds to elements at indices"
+                yield f"{what} with {matrix}: {why}"
 
 
 def _rows_and_extent(gather: Operation) -> Shape:
@@ -422,9 +416,6 @@ def _step_name(emit: Emitter, operation: Operation, name: str) -> str:
 
 
 def _no_derivative(operation: Operation, limit: str) -> Problem:
-    name = operation.name
-    advice = (
-        f"write a rule '{name}_vjp', or choose wrt and outputs without it in between"
-    )
-    what = f"'{name}' has no derivative{f' {limit}' if limit else ''}"
-    return Problem(f"{what}: {advice}", operation.span)
+    what = f"'{operation.name}' has no derivative{f' {limit}' if limit else ''}"
+    advice = f"write a rule '{operation.name}_vjp', or choose wrt and outputs"
+    return Problem(f"{what}: {advice} without it in between", operation.span)

@@ -12,36 +12,41 @@ it has a derivative again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from math import prod
+from typing import Any, NamedTuple
 
 from nnef_grad.autodiff.activity import Activity, find_activity
 from nnef_grad.autodiff.backward import Backward
-from nnef_grad.autodiff.loop_draft import LoopDraft
 from nnef_grad.autodiff.rules import Derivation, Rules
 from nnef_grad.autodiff.split import Cut, backward_half, find_cut, with_loops_of
+from nnef_grad.emit.bodies import emit_loop
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.graph.loops import (
     Collected,
     Loop,
+    Way,
     changed,
+    external,
     is_loop,
     loop_of,
 )
-from nnef_grad.graph.names import NameSupply
+from nnef_grad.graph.names import NameSupply, substitute
+from nnef_grad.graph.passes import put_inputs_first
 from nnef_grad.ops.join import loop_shape
 from nnef_grad.ops.registry import OpSet
-
-Differentiate = Callable[..., Backward]
+from nnef_grad.ops.shape import reshaped
+from nnef_grad.ops.traits import RESHAPING
 
 
 def linearized(
     graph: Graph,
     activity: Activity,
     rules: Rules,
-    differentiate: Differentiate,
+    differentiate: Callable[..., Backward],
     supply: NameSupply,
 ) -> tuple[Graph, Activity]:
     """The graph with loops that collect what their derivatives need, called by a supply
@@ -129,31 +134,26 @@ def _saving(
             saved.append(_Saved(tensor, gathered.index(tensor), False))
             continue
         is_row = not loop.way.fits(tensor.shape)
-        part = _part(emit, tensor, loop, is_row)
+        part = tensor
+        if is_row:
+            part = _row(emit, tensor, min(loop.way.axis, tensor.rank))
+        elif tensor in loop.body.inputs:
+            part = emit("copy", tensor, hint=f"{emit.called(tensor)}_before")
         if part not in outputs:
             outputs.append(part)
         saved.append(_Saved(tensor, len(collected), is_row))
         way = loop.way.in_rank(part.rank)
         collected.append(Collected(outputs.index(part), way))
-    results = (tensor for op in emit.operations for tensor in op.outputs)
-    taken = [names[tensor] for tensor in results if tensor in names]
-    body = replace(
-        loop.body,
-        outputs=tuple(outputs),
-        operations=tuple(emit.operations),
-        names=emit.assigned_names(emit.operations, taken),
-    )
+    operations = tuple(emit.operations)
+    taken = [names[t] for op in operations for t in op.outputs if t in names]
+    assigned = emit.assigned_names(operations, taken)
+    body = replace(loop.body, operations=operations, names=assigned)
+    body = replace(body, outputs=tuple(outputs))
     return replace(loop, body=body, collected=tuple(collected)), saved
 
 
-def _part(emit: Emitter, tensor: Tensor, loop: Loop, is_row: bool) -> Tensor:
-    """The collected form of a tensor: one with the axis of the loop that is no input."""
-    if is_row:
-        axis = min(loop.way.axis, tensor.rank)
-        return emit("unsqueeze", tensor, axes=[axis], hint=f"{emit.called(tensor)}_row")
-    if tensor in loop.body.inputs:
-        return emit("copy", tensor, hint=f"{emit.called(tensor)}_before")
-    return tensor
+def _row(emit: Emitter, tensor: Tensor, axis: int) -> Tensor:
+    return emit("unsqueeze", tensor, axes=[axis], hint=f"{emit.called(tensor)}_row")
 
 
 def _with_results(
@@ -176,15 +176,11 @@ class _Reverse:
     """The derivative of a loop, and the loop that saves what this needs."""
 
     def __init__(
-        self, loop: Loop, active: _Active, differentiate: Differentiate
+        self, loop: Loop, active: _Active, differentiate: Callable[..., Backward]
     ) -> None:
         self._active = active
-        names = loop.body.names
-        self._backward = differentiate(
-            loop.body,
-            wrt=[names[tensor] for tensor in active.inputs],
-            outputs=[names[tensor] for tensor in active.outputs],
-        )
+        wrt, outputs = ([loop.body.names[t] for t in ends] for ends in active)
+        self._backward = differentiate(loop.body, wrt=wrt, outputs=outputs)
         # It may have loops itself.
         loop = replace(loop, body=with_loops_of(loop.body, self._backward))
         cut = find_cut(loop.body, self._backward, loop.state_inputs)
@@ -208,25 +204,20 @@ class _Reverse:
             part, way = self.loop.parts[0], self.loop.scanned[0]
             draft.scan(part, whole[part], way.reversed)
         draft.append(op for op in self._half.operations if op.name != "external")
-        outputs = dict(zip(self._half.output_names, self._half.outputs, strict=True))
-        gradients = {
-            t: outputs[self._backward.gradients[self._names[t]]]
-            for t in self._active.inputs
-        }
+        outputs, names = self._half.tensors, self._backward.gradients
+        gradients = {t: outputs[names[self._names[t]]] for t in self._active.inputs}
         for state, (inside, first) in carried.items():
             new = gradients.get(state) or draft.emit("mul", inside, 0.0)
-            draft.carry(inside, first, new)
+            draft.states.append(_State(new, inside, first, new))
         for tensor, way in self._ways.items():
             if tensor in gradients:
-                draft.collect(gradients[tensor], way.reversed)
+                draft.collected[gradients[tensor]] = gradients[tensor], way.reversed
         full = dict.fromkeys(gradients[t] for t in self.loop.full if t in gradients)
         totals = {gradient: draft.plan_sum(gradient) for gradient in full}
         results = dict(draft.emitted(emit))
         results.update((t, total(emit, results)) for t, total in totals.items())
-        return [
-            results[gradients[t]] if t in gradients else None
-            for t in self.loop.body.inputs
-        ]
+        inputs = self.loop.body.inputs
+        return [results[gradients[t]] if t in gradients else None for t in inputs]
 
     def _take_known(
         self, draft: LoopDraft, operation: Operation, whole: Mapping[Tensor, Tensor]
@@ -248,9 +239,8 @@ class _Reverse:
     def _take_seeds(
         self, draft: LoopDraft, received: Sequence[Tensor | None]
     ) -> dict[Tensor, tuple[Tensor, Tensor | None]]:
-        """Gives the body the gradients of its outputs: sums of those of the next step
-        and those of what was collected. Returns for each state that has a gradient that
-        of its next value in the body, and that of its last value.
+        """Gives the body the gradients of its outputs: sums of those of the next step and
+        of what was collected. Returns those of the next and the last values of states.
         """
         loop, carried = self.loop, dict[Tensor, tuple[Tensor, Tensor | None]]()
         sources: dict[Tensor, list[Tensor]] = {t: [] for t in self._active.outputs}
@@ -260,10 +250,8 @@ class _Reverse:
                 inside = draft.tensor(f"grad_{self._names[new]}_after", new)
                 carried[state] = inside, last
                 sources.get(new, []).append(inside)
-        further = zip(
-            loop.collected, received[loop.states : self._results], strict=False
-        )
-        for (place, way), gradient in further:
+        further = received[loop.states : self._results]
+        for (place, way), gradient in zip(loop.collected, further, strict=False):
             output = loop.body.outputs[place]
             if output in sources and gradient is not None:
                 inside = draft.tensor(f"grad_{self._names[output]}_out", output)
@@ -273,3 +261,240 @@ class _Reverse:
             seed = self._backward.seeds[self._names[output]]
             draft.sum(self._half.tensors[seed], gradients)
         return carried
+
+
+# ---- The draft of the loop that goes back ----
+#
+#     loop:  w' = w + transpose(h) * d        after it:  w = transpose(H) * D
+#
+# The gradient of a weight is a sum over all steps of products. Where the loop collects the
+# factors, H and D, it is one product, which is longer: a step has nothing to add up.
+
+# The results of a loop, by what they were carried, added up or collected as.
+Results = Mapping[object, Tensor]
+# Emits a sum over all steps, given the results of the loop.
+Total = Callable[[Emitter, Results], Tensor]
+
+
+class Stack(NamedTuple):
+    """The values of a tensor of the body at all steps, in the order of the loop, along an
+    axis: a tensor that is there, or what the loop collects under a key.
+    """
+
+    key: Any
+    axis: int
+
+
+class _State(NamedTuple):
+    """What the last value is found by, the input, the first value or zeros, the next."""
+
+    key: Tensor
+    inside: Tensor
+    first: Tensor | None
+    new: Tensor
+
+
+class LoopDraft:
+    """A loop that is put together around the second half of a body's derivative."""
+
+    def __init__(self, half: Graph, seeds: Collection[str], way: Way) -> None:
+        self.emit = Emitter(OpSet().extended(half.fragments), half.names)
+        self._half, self._way = half, way
+        self._supply = NameSupply(half.tensors.keys() - {*seeds})
+        # What stands for a tensor of the half.
+        self._replaced: dict[Tensor, Tensor] = {}
+        self._full: list[tuple[Tensor, Tensor]] = []
+        self.states: list[_State] = []
+        self.scanned: list[tuple[Tensor, Tensor, Way]] = []
+        # What is put side by side, by what it is found by.
+        self.collected: dict[object, tuple[Tensor, Way]] = {}
+
+    def tensor(self, wish: str, like: Tensor) -> Tensor:
+        """A new input of the body, like another tensor."""
+        name = self._supply.fresh(wish)
+        return self.emit.emit_named(name, "external", like.dtype, shape=like.shape)
+
+    def _input(self, tensor: Tensor) -> Tensor:
+        if not self.emit.knows(tensor):
+            self.emit.append(external(tensor))
+        return tensor
+
+    def see(self, inside: Tensor, whole: Tensor) -> None:
+        """Lets the body see a tensor whole."""
+        self._full.append((self._input(inside), whole))
+
+    def scan(self, inside: Tensor, whole: Tensor, way: Way) -> None:
+        """Lets the body see a part of a tensor."""
+        self.scanned.append((self._input(inside), whole, way))
+
+    def scan_rows(self, inside: Tensor, whole: Tensor, way: Way) -> None:
+        """Lets the body see a row of a tensor, without the axis of the rows."""
+        shape = (*inside.shape[: way.axis], 1, *inside.shape[way.axis :])
+        like = replace(inside, shape=shape)
+        row = self.tensor(f"{self.emit.called(inside)}_row", like)
+        self.emit.emit_to(inside, "squeeze", row, axes=[way.axis])
+        self.scan(row, whole, way)
+
+    def sum(self, tensor: Tensor, sources: Sequence[Tensor]) -> None:
+        """Puts a sum in the place of a tensor of the half."""
+        total, hint = sources[0] if sources else None, self.emit.called(tensor)
+        for source in sources[1:]:
+            total = self.emit("add", total, source, hint=hint)
+        if total is None:
+            total = self.emit("constant", shape=tensor.shape, value=(0.0,))
+        self._replaced[tensor] = total
+
+    def append(self, operations: Iterable[Operation]) -> None:
+        """Appends operations of the half."""
+        for operation in operations:
+            self.emit.append(substitute(operation, self._replaced))
+
+    def stacked(self, tensor: Tensor) -> Stack | None:
+        """The values of a tensor at all steps, if the loop sees or collects them."""
+        tensor = self._replaced.get(tensor, tensor)
+        squeezed = self.emit.made_by(tensor, "squeeze")
+        parts = (tensor, *(squeezed.inputs if squeezed else ()))
+        collected = ((part, key, way) for key, (part, way) in self.collected.items())
+        for part, key, way in (*self.scanned, *collected):
+            if part in parts and way.direction == self._way.direction:
+                return Stack(key, way.axis)
+        return None
+
+    def stack(self, tensor: Tensor) -> Stack | None:
+        """The same: the loop collects them, if they are made in its body."""
+        stacked = self.stacked(tensor)
+        tensor = self._replaced.get(tensor, tensor)
+        producer = self.emit.producer(tensor)
+        if stacked is not None or producer is None or producer.name == "external":
+            return stacked
+        gathered = {part for part, _ in self.collected.values()}
+        is_row = tensor in gathered or not self._way.fits(tensor.shape)
+        axis = min(self._way.axis, tensor.rank)
+        part = _row(self.emit, tensor, axis) if is_row else tensor
+        key = tensor, "steps"
+        self.collected[key] = part, Way(axis, self._way.direction)
+        return Stack(key, axis)
+
+    def plan_sum(self, tensor: Tensor) -> Total:
+        """The sum over all steps: after the loop, if that is better, or inside of it."""
+        if (later := _total(self, tensor)) is not None:
+            return later
+        name = self.emit.called(tensor)
+        before = self.tensor(f"{name}_before", tensor)
+        total = self.emit("add", before, tensor, hint=f"{name}_sum")
+        self.states.append(_State(tensor, before, None, total))
+        return lambda emit, results: results[tensor]
+
+    def emitted(self, emit: Emitter) -> Results:
+        """Emits the loop, and returns its results."""
+        states, collected = self.states, self.collected
+        zeros = partial(emit, "constant", value=(0.0,), hint="zeros")
+        firsts = ((s.inside, s.first or zeros(shape=s.inside.shape)) for s in states)
+        seen = [*self._full, *firsts, *(pair for *pair, _ in self.scanned)]
+        inputs, operands = zip(*seen, strict=True)
+        news, parts = (s.new for s in states), (part for part, _ in collected.values())
+        operations = tuple(self.emit.operations)
+        names = self.emit.assigned_names(operations, self._supply.taken)
+        outputs, notes = (*news, *parts), self._half.notes
+        body = Graph(self._half.name, inputs, outputs, operations, names, notes=notes)
+        ways = enumerate((way for _, way in collected.values()), len(states))
+        loop = Loop(
+            put_inputs_first(body),
+            len(states),
+            tuple(way for *_, way in self.scanned),
+            tuple(Collected(place, way) for place, way in ways),
+        )
+        keys = [*(state.key for state in states), *collected]
+        hints = tuple(map(self._hint, keys))
+        return dict(zip(keys, emit_loop(emit, loop, operands, hints), strict=True))
+
+    def _hint(self, key: object) -> str:
+        tensor, *suffix = key if isinstance(key, tuple) else (key,)
+        return "_".join([self.emit.called(tensor), *suffix])
+
+
+# ---- Sums over the steps ----
+
+
+def _total(draft: LoopDraft, tensor: Tensor) -> Total | None:
+    """The sum of a tensor of the body over all steps, if it is better computed after it."""
+    if (stack := draft.stacked(tensor)) is not None:
+        return _summed(stack, tensor.shape, ())
+    producer = draft.emit.made_by(tensor, *_PLANS)
+    return None if producer is None else _PLANS[producer.name](draft, producer)
+
+
+def _summed(stack: Stack, shape: Shape, axes: Iterable[int]) -> Total:
+    """The sum over all steps, and over axes that stay."""
+    summed = [0, *(axis + 1 for axis in axes)]
+
+    def total(emit: Emitter, results: Results) -> Tensor:
+        rows = _rows(emit, stack, results, shape)
+        return emit("squeeze", emit("sum_reduce", rows, axes=summed), axes=[0])
+
+    return total
+
+
+def _rows(emit: Emitter, stack: Stack, results: Results, part: Shape) -> Tensor:
+    """The values at all steps, side by side along a new first axis."""
+    whole, axis = results.get(stack.key, stack.key), stack.axis
+    if axis:
+        others = [other for other in range(whole.rank) if other != axis]
+        whole = emit("transpose", whole, axes=[axis, *others], hint="steps")
+    return reshaped(emit, whole, (whole.shape[0], *part), hint="steps")
+
+
+def _sum_later(draft: LoopDraft, op: Operation) -> Total | None:
+    """A sum over axes: they are summed together with the steps."""
+    (x,) = op.inputs
+    stack = None if op.attributes["normalize"] else draft.stack(x)
+    return None if stack is None else _summed(stack, x.shape, op.attributes["axes"])
+
+
+def _multiply_later(draft: LoopDraft, op: Operation) -> Total | None:
+    """A product of matrices: the axis that it sums is as long as that of all steps."""
+    left, right = op.inputs
+    if prod(left.shape[:-2]) != 1 or prod(right.shape[:-2]) != 1:
+        return None
+    stacks = draft.stack(left), draft.stack(right)
+    lasts = not op.attributes["transposeA"], op.attributes["transposeB"]
+    (result,) = op.outputs
+
+    def total(emit: Emitter, results: Results) -> Tensor:
+        columns = [
+            _columns(emit, _rows(emit, stack, results, tensor.shape[-2:]), is_last)
+            for stack, tensor, is_last in zip(stacks, op.inputs, lasts, strict=True)
+            if stack is not None
+        ]
+        product = emit("matmul", *columns, transposeA=True)
+        return reshaped(emit, product, result.shape)
+
+    return None if None in stacks else total
+
+
+def _columns(emit: Emitter, rows: Tensor, is_last: bool) -> Tensor:
+    """Matrices below each other, as one whose rows are summed; these were the last axis."""
+    if is_last:
+        rows = emit("transpose", rows, axes=[0, 2, 1])
+    count, height, width = rows.shape
+    return reshaped(emit, rows, (count * height, width), hint="rows")
+
+
+def _apply_later(draft: LoopDraft, op: Operation) -> Total | None:
+    """A linear operation, of the sum of its operand."""
+    (x,) = op.inputs
+    inner = _total(draft, x)
+    if inner is None:
+        return None
+
+    def total(emit: Emitter, results: Results) -> Tensor:
+        return emit(op.name, inner(emit, results), **op.settings)
+
+    return total
+
+
+_PLANS: dict[str, Callable[[LoopDraft, Operation], Total | None]] = {
+    "matmul": _multiply_later,
+    "sum_reduce": _sum_later,
+    **dict.fromkeys((*RESHAPING, "transpose", "neg", "copy"), _apply_later),
+}

@@ -38,17 +38,11 @@ Path = tuple[Tensor, ...]
 
 
 def merge_numbers(graph: Graph, emit: Emitter) -> Graph:
-    """The graph with fewer products of tensors and numbers.
-
-    Args:
-        graph: a graph without operations whose results are not used.
-        emit: has the declarations of operations, and the hints for names.
-
-    Ensures: every output has the same elements, but for rounding.
+    """The graph, whose results are all used, with fewer products of tensors and numbers:
+    every output has the same elements, but for rounding.
     """
-    if all(_number(operation)[1] is None for operation in graph.operations):
-        return graph
-    return _Merger(graph, emit).run()
+    is_plain = all(_number(operation)[1] is None for operation in graph.operations)
+    return graph if is_plain else _Merger(graph, emit).run()
 
 
 class _Merger:
@@ -107,12 +101,10 @@ class _Merger:
         first = self._now(path[0]) if y == x and path else self._derived(y)
         if not path or first is None:
             return total
-        if y == x:
-            is_twice = total.name == "add"
-        else:
-            is_alone = self._uses[first.outputs[0]] == 1
+        is_twice = total.name == "add"
+        if y != x:
             does_same = (first.name, first.operands[1:]) == (total.name, (x,))
-            is_twice = is_alone and does_same
+            is_twice = does_same and self._uses[first.outputs[0]] == 1
         if not is_twice or not self._multiply(path, Fraction(2), first):
             return total
         self._uses[path[0]] = 1
@@ -131,14 +123,13 @@ class _Merger:
 
     def _take_mean(self, operation: Operation) -> None:
         """A sum that is divided by the number of its terms."""
-        total = (
-            self._derived(operation.operands[0]) if operation.name == "div" else None
-        )
+        operands = operation.operands
+        total = self._derived(operands[0]) if operation.name == "div" else None
         if total is None or total.name != "sum_reduce" or total.attributes["normalize"]:
             return
         (terms,), axes = total.operands, total.attributes["axes"]
         count = prod(shape_of(terms)[axis] for axis in axes)
-        if operation.operands[1] == count and self._uses[total.outputs[0]] == 1:
+        if operands[1] == count and self._uses[total.outputs[0]] == 1:
             self._set(operation, "mean_reduce", terms, axes=axes)
             self._rename(operation.outputs[0], "mean_")
             self._put(total, None)

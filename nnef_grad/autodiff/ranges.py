@@ -27,17 +27,12 @@ BELOW_ONE = 1.0 - 2.0**-24
 
 
 class Range(NamedTuple):
-    """Bounds of the elements of a tensor.
-
-    Attributes:
-        lower: none is smaller.
-        upper: none is larger.
-        is_finite: whether none is an infinity or not a number. Where some may be, no bounds
-            are known: what is computed from it may not be finite either.
-    """
+    """Bounds of the elements of a tensor."""
 
     lower: float = -INF
     upper: float = INF
+    # Whether none is an infinity or not a number. Where some may be, no bounds are known:
+    # what is computed from it may not be finite either.
     is_finite: bool = True
 
     @property
@@ -76,10 +71,10 @@ class Ranges:
 
     def where(self, condition: Tensor, operand: Operand) -> Range:
         """The range of the elements of a tensor where a condition holds."""
-        whole, producer = self.of(operand), self._made_by.get(condition)
-        if producer is None or producer.name != "gt" or producer.operands[0] != operand:
+        whole, test = self.of(operand), self._made_by.get(condition)
+        if test is None or test.name != "gt" or test.operands[0] != operand:
             return whole
-        bound = self.of(producer.operands[1])
+        bound = self.of(test.operands[1])
         if not whole.is_finite or not bound.is_finite:
             return UNKNOWN
         return _max(whole, Range(bound.lower + POSITIVE))
@@ -117,7 +112,7 @@ class Ranges:
 
     def _of_results(self, operation: Operation) -> Range | tuple[Range, ...]:
         name, operands = operation.name, operation.operands
-        ranges = [self.of(operand) for operand in operands]
+        ranges = [*map(self.of, operands)]
         rule = _RULES.get(name)
         is_known = rule is not None or name in standard()
         if not is_known or not all(r.is_finite for r in ranges):
@@ -270,11 +265,6 @@ def _within(
     return lambda x: rule(x) if lower <= x.lower and x.upper <= upper else UNKNOWN
 
 
-def _some_of_them(x: Range, *others: Range, **attributes: Any) -> Range:
-    """Each element is one of the first operand's, or a mean of some."""
-    return x
-
-
 def _sum(x: Range, *, normalize: bool, **attributes: Any) -> Range:
     """A sum of positive numbers is not smaller than the smallest."""
     lower = x.lower if x.lower >= 0.0 else -INF
@@ -335,12 +325,13 @@ _RULES: dict[str, RangeRule] = {
     "pad": _pad,
     # A mean, and a variance.
     "moments": lambda x, **attributes: (x, Range(0.0)),
+    # Each element is one of the first operand's, or a mean of some.
     **dict.fromkeys(
         (
             *MOVING, *COPYING, "gather", "max_reduce", "min_reduce",
             "mean_reduce", "nearest_downsample", "area_downsample", "nearest_upsample",
         ),
-        _some_of_them,
+        lambda x, *others, **attributes: x,
     ),
     "sum_reduce": _sum,
     **dict.fromkeys(("box", "debox", "avg_pool", "max_pool"), _same_sign),

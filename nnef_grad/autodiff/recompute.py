@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from operator import attrgetter
 from typing import NamedTuple
 
 from nnef_grad.autodiff.backward import Backward
@@ -29,10 +28,10 @@ from nnef_grad.autodiff.schedule import (
     Lifetimes,
     Run,
     Schedule,
+    cost_of,
     in_order_of_need,
     results_of,
     with_updates_last,
-    work_of,
 )
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.process import collector_paused
@@ -50,6 +49,7 @@ from nnef_grad.ops.costs import (
     views_of,
 )
 from nnef_grad.ops.registry import OpSet
+from nnef_grad.ops.shape import reshaped
 
 # Limits between one that cannot be kept and the peak itself that are tried.
 TRIALS = 12
@@ -82,11 +82,8 @@ class Recomputation:
         if self.peak_bytes <= self.limit_bytes:
             return ()
         peak, limit = map(byte_text, (self.peak_bytes, self.limit_bytes))
-        what = "besides inputs, variables and results"
-        return (
-            f"{peak} are alive at a time {what}, and not {limit}: no order was found"
-            " that needs less",
-        )
+        what = f"{peak} are alive at a time besides inputs, variables and results"
+        return (f"{what}, and not {limit}: no order was found that needs less",)
 
     def as_data(self) -> dict[str, int]:
         """The costs as plain data, for programs."""
@@ -100,10 +97,8 @@ class Recomputation:
     def __str__(self) -> str:
         """A line."""
         peak, before = map(byte_text, (self.peak_bytes, self.peak_bytes_before))
-        return (
-            f"alive besides results: {peak} instead of {before},"
-            f" multiply-adds added: {count_text(self.multiply_adds)}"
-        )
+        added = f"multiply-adds added: {count_text(self.multiply_adds)}"
+        return f"alive besides results: {peak} instead of {before}, {added}"
 
 
 @public
@@ -129,9 +124,8 @@ def recompute(graph: Graph, limit: float) -> Recomputation:
     before = _peak(graph)
     allowed = int(limit * before if limit < 1 else limit)
     best = _best(graph, allowed)
-    after, once = (
-        nominal(sum(map(multiply_adds, g.operations))) for g in (best.graph, graph)
-    )
+    graphs = best.graph, graph
+    after, once = (nominal(sum(map(multiply_adds, g.operations))) for g in graphs)
     return Recomputation(best.graph, allowed, best.peak, before, after - once)
 
 
@@ -140,9 +134,6 @@ def within(backward: Backward, limit: float) -> Backward:
     spared = recompute(backward.graph, limit)
     warnings = (*backward.warnings, *spared.warnings)
     return replace(backward, graph=spared.graph, warnings=warnings)
-
-
-_peak_of = attrgetter("peak")
 
 
 class _Candidate(NamedTuple):
@@ -155,12 +146,13 @@ class _Candidate(NamedTuple):
 
 def _best(graph: Graph, allowed: int) -> _Candidate:
     """The graph that keeps the limit with the least work, or takes the least memory."""
-    best = _Candidate(graph, _peak(graph), work_of(graph))
+    best = _Candidate(graph, _peak(graph), sum(map(cost_of, graph.operations)))
     movable = with_updates_last(graph)
     if best.peak <= allowed or movable is None:
         return best
     graphs = (in_order_of_need(movable), movable)
-    best = min((_Candidate(g, _peak(g), best.work) for g in graphs), key=_peak_of)
+    candidates = (_Candidate(g, _peak(g), best.work) for g in graphs)
+    best = min(candidates, key=lambda c: c.peak)
     orders, once = [(g, Lifetimes(g)) for g in graphs], best.work
     # The limit, and, for where it cannot be kept, others up to what is needed anyway.
     room = best.peak - allowed
@@ -178,7 +170,7 @@ def _best(graph: Graph, allowed: int) -> _Candidate:
             elif candidate.peak < best.peak:
                 best = candidate
         if kept is not None:
-            return kept if limit == allowed else min(best, kept, key=_peak_of)
+            return best if best.peak <= kept.peak and limit > allowed else kept
     return best
 
 
@@ -225,17 +217,13 @@ class Delays:
         emit, name = self._emit, self._emit.called(latest)
         key = (latest, tensor.rank)
         if key not in self._conditions:
-            axes = list(range(latest.rank))
+            axes, hint = [*range(latest.rank)], f"{name}_first"
             begin, end = [0] * latest.rank, [1] * latest.rank
-            hint = f"{name}_first"
             first = emit("slice", latest, axes=axes, begin=begin, end=end, hint=hint)
-            if latest.rank != tensor.rank:
-                shape = [1] * tensor.rank
-                first = emit("reshape", first, shape=shape, hint=hint)
+            first = reshaped(emit, first, (1,) * tensor.rank, hint=hint)
             self._conditions[key] = emit("gt", first, 0.0, hint=f"after_{name}")
-        condition = self._conditions[key]
         hint = f"{emit.called(tensor)}_later"
-        return emit("select", condition, tensor, tensor, hint=hint)
+        return emit("select", self._conditions[key], tensor, tensor, hint=hint)
 
 
 class _Repeats:
@@ -252,9 +240,9 @@ class _Repeats:
 
     def add(self, run: Run) -> None:
         """Adds an operation, or a repetition of it."""
-        op = self._graph.operations[run.operation]
-        read, results = dict(self._versions), {}
-        self._emit.origin = origin = self._graph.operations[run.for_operation].origin
+        operations, emit = self._graph.operations, self._emit
+        op, origin = operations[run.operation], operations[run.for_operation].origin
+        read, results, emit.origin = dict(self._versions), {}, origin
         if run.operation in self._before:
             operand = self._lifetimes.delayed[run.operation]
             if operand is not None and read.keys().isdisjoint(op.inputs):
@@ -263,13 +251,11 @@ class _Repeats:
                 read[operand] = self._delays.after(latest, operand)
             for tensor in op.outputs:
                 hint = f"{self._graph.names[tensor]}_again"
-                again = self._emit.tensor(tensor.dtype, tensor.shape, hint)
+                again = emit.tensor(tensor.dtype, tensor.shape, hint)
                 results[tensor], self._originals[again] = again, tensor
         operands = map_tensors(lambda t: read.get(t, t), op.operands)
         written = map_tensors(lambda t: results.get(t, t), op.results)
-        self._emit.append(
-            replace(op, operands=operands, results=written, origin=origin)
-        )
+        emit.append(replace(op, operands=operands, results=written, origin=origin))
         self._before.add(run.operation)
         self._versions.update(results)
         for tensor in op.outputs:
@@ -279,11 +265,8 @@ class _Repeats:
 
     def quantization(self, names: Mapping[Tensor, str]) -> dict[str, Quantization]:
         """That of the graph, and of what is computed again."""
-        entries = self._graph.quantization
-        pairs = ((names[t], names[o]) for t, o in self._originals.items())
-        again = {
-            name: replace(entries[original], tensor=name)
-            for name, original in pairs
-            if original in entries
-        }
-        return {**entries, **again}
+        entries = dict(self._graph.quantization)
+        for again, original in self._originals.items():
+            if (entry := entries.get(names[original])) is not None:
+                entries[names[again]] = replace(entry, tensor=names[again])
+        return entries

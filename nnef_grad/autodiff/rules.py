@@ -1,4 +1,4 @@
-"""The lookup of derivatives, in one order.
+"""The lookup of derivatives, in one order, and their application.
 
     the user's rule; a decomposition, for the settings that it is for; zero, for steps;
     the rule in Python; the rule in derivatives.nnef; the operation's own body
@@ -13,19 +13,28 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Union
 
-from nnef_grad.autodiff.apply_rules import apply_rule, shapes_by_rule
-from nnef_grad.base.errors import Problem, UsageError, suggestion
-from nnef_grad.emit.bodies import Decompose
-from nnef_grad.emit.evaluation import instantiate_body
-from nnef_grad.graph.ir import Operation
+from nnef_grad.base.errors import (
+    InvalidGraphError,
+    NnefGradError,
+    Problem,
+    UsageError,
+    suggestion,
+)
+from nnef_grad.base.source import Span
+from nnef_grad.emit.arguments import settings_key, thaw
+from nnef_grad.emit.bodies import MARK, Body, Decompose, body_of, instantiate
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.evaluation import Evaluator, instantiate_body, parameters
+from nnef_grad.emit.rule_results import check_gradients
+from nnef_grad.graph.ir import Operation, Tensor, map_tensors, shape_of
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import check_fragments
 from nnef_grad.language.library import FragmentFile, Library, standard, with_fragments
-from nnef_grad.language.types import GENERIC, TensorType, Type, leaves
+from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type, leaves
 from nnef_grad.ops import DECOMPOSITIONS, RULES, SHAPES
-from nnef_grad.ops.registry import Function, OpSet, Rule, ShapeFunction
+from nnef_grad.ops.registry import Function, OpSet, Rule, ShapeFunction, Shapes
 from nnef_grad.ops.traits import FLAT
 
 SUFFIX = "_vjp"
@@ -33,6 +42,10 @@ SHAPE = "_shape"
 SUFFIXES = (SUFFIX, SHAPE)
 
 Evaluation = Callable[..., Any]
+Gradients = tuple[tuple[Tensor, Union[Tensor, float]], ...]
+# Emits operations for some tensors, and returns tensors and numbers in nested tuples. It
+# depends on nothing but the data types and shapes of the tensors.
+Build = Callable[[Emitter, Sequence[Tensor]], "tuple[Any, ...]"]
 
 
 @lru_cache(maxsize=1)
@@ -45,20 +58,14 @@ def derivative_library() -> FragmentFile:
 class Derivation:
     """The derivative of an operation: a rule, a decomposition into other operations, zero,
     or none.
-
-    Attributes:
-        vjp: the rule, if there is one.
-        is_traced: whether the rule is one that depends on nothing but its arguments; what
-            users write in Python may do anything.
-        decompose: emits operations that compute the same, if there is no rule.
-        is_zero: whether the derivative is zero.
-        limit: the settings that have none of these, as a part of a sentence.
     """
 
     vjp: Rule | None = None
+    # Whether the rule depends on nothing but its arguments; users' Python may do anything.
     is_traced: bool = True
     decompose: Decompose | None = None
     is_zero: bool = False
+    # The settings that have none of these, as a part of a sentence.
     limit: str = ""
 
 
@@ -161,11 +168,9 @@ class Rules:
             for name in sorted(table.keys() - operations):
                 near = suggestion(name, sorted(operations))
                 advice = near or ": declare it in the rules or the document"
-                what = (
-                    f"the rules have the {kind} of '{name}', which is not an operation"
-                )
+                what = f"the rules have the {kind} of '{name}', which is not an"
                 where = "of the standard, of the rules or of the graph"
-                raise UsageError(f"{what} {where}{advice}")
+                raise UsageError(f"{what} operation {where}{advice}")
 
     def derivation(self, operation: Operation) -> Derivation:
         """How an operation is differentiated."""
@@ -223,6 +228,158 @@ def _enter(
     return enter
 
 
+# ---- The application of rules ----
+#
+# What a rule emits depends on the shapes, data types and attributes of an operation, not on
+# which tensors it has. So it is traced: applied to tensors that stand for any. What it emits
+# for these is a body, which is instantiated wherever the operation differs from the traced
+# one in its tensors only.
+
+
+def pull_back(
+    rule: Rule,
+    operation: Operation,
+    received: tuple[Any, ...],
+    emit: Emitter,
+    inputs: Sequence[Tensor],
+) -> Gradients:
+    """The gradients that a rule gives the tensors among the operands of an operation
+    that is like another one, but for the tensors that it has and received.
+    """
+    tensors = iter(inputs)
+    values = operation.operands, operation.results, received
+    operands, results, gradients = map_tensors(lambda _: next(tensors), values)
+    # A rule may look for the operation itself.
+    is_itself = (operands, results) == (operation.operands, operation.results)
+    alike = operation if is_itself else operation.rewired(operands, results)
+    return tuple(check_gradients(alike, rule(emit, alike, *gradients), emit.knows))
+
+
+def likeness(operation: Operation, received: tuple[Any, ...]) -> object:
+    """Equal for operations, and what they received, that differ in tensors only."""
+    return (
+        operation.name,
+        operation.dtype,
+        settings_key(operation),
+        _kinds(operation.operands),
+        _kinds(operation.results),
+        map_tensors(lambda _: True, received),
+    )
+
+
+def _kinds(value: Any) -> object:
+    if type(value) is Tensor:
+        return value.dtype, value.shape
+    if isinstance(value, tuple):
+        return tuple([_kinds(item) for item in value])
+    return repr(value)
+
+
+class Traces:
+    """The traces of one differentiation, by keys that are equal for equal operations."""
+
+    def __init__(self, emit: Emitter) -> None:
+        self._emit = emit
+        self._met: set[object] = set()
+        self._bodies: dict[object, Body | None] = {}
+
+    def apply(
+        self,
+        key: object,
+        build: Build,
+        inputs: Sequence[Tensor],
+        caller: Span | None = None,
+    ) -> tuple[Any, ...]:
+        """Emits what `build` does for some inputs, at the place of a caller, and returns
+        what it returns. It is traced when the key is met again, which tells how it differs
+        from others, and the data types and shapes of the inputs; None if it may depend on
+        anything.
+        """
+        results = None
+        if key is not None and key in self._met:
+            if key not in self._bodies:
+                self._bodies[key] = _traced(build, self._emit, inputs)
+            body = self._bodies[key]
+            results = body and instantiate(body, self._emit, inputs, caller=caller)
+        self._met.add(key)
+        return build(self._emit, inputs) if results is None else results
+
+
+def _traced(build: Build, emit: Emitter, inputs: Sequence[Tensor]) -> Body | None:
+    """The body that is emitted; None where an operation is refused, to be refused for
+    the tensors themselves, or has several results, which are named together.
+    """
+    tracer = Emitter(emit.opset)
+    tracer.naming = lambda name: f"{name}{MARK}"
+    try:
+        stand_ins = [tracer.stand_in(tensor) for tensor in inputs]
+        results = build(tracer, stand_ins)
+    except NnefGradError:
+        return None
+    emitted = tracer.operations[len(inputs) :]
+    if not all(len(op.results) == len(op.outputs) == 1 for op in emitted):
+        return None
+    return body_of(stand_ins, emitted, results, tracer.called)
+
+
+def apply_rule(
+    rule: syntax.Fragment, emit: Emitter, operation: Operation, *gradients: Any
+) -> Sequence[Any]:
+    """The gradients of the operands, by a rule written in NNEF."""
+    definition, scope = operation.definition, parameters(operation)
+    columns = definition.results, operation.results, gradients
+    for result, tensor, gradient in zip(*columns, strict=True):
+        scope[result.name] = list(tensor) if isinstance(tensor, tuple) else tensor
+        scope[f"d{result.name}"] = _instantiated(emit, tensor, gradient)
+    results = Evaluator(emit).instantiate(rule, scope, emit.naming, operation.span)
+    return [results.get(f"d{p.name}") for p in definition.operands]
+
+
+def _instantiated(emit: Emitter, result: Any, gradient: Any) -> Any:
+    """The value of a gradient in an expression: zeros if nothing depends on the result."""
+    if isinstance(result, tuple):
+        pairs = zip(result, gradient, strict=True)
+        return [_instantiated(emit, *pair) for pair in pairs]
+    if gradient is not None:
+        return gradient
+    return emit("constant", shape=result.shape, value=(0.0,), hint="zeros")
+
+
+def shapes_by_rule(
+    rule: syntax.Fragment, opset: OpSet, /, *operands: Any, **attributes: Any
+) -> Shapes:
+    """The shapes of an operation's results, by a rule that returns tensors of them."""
+    emitter = Emitter(opset)
+    operand_shapes = iter(operands)
+    scope = {
+        p.name: thaw(p.type, attributes[p.name])
+        if p.name in attributes
+        else _stand_in(emitter, p.type, next(operand_shapes))
+        for p in rule.parameters
+    }
+    try:
+        results = Evaluator(emitter).instantiate(rule, scope, str, None)
+    except RecursionError:
+        message = f"'{rule.name}' and the shape rules that it uses use each other"
+        raise InvalidGraphError(f"{message} without end", rule.span) from None
+    shapes = [_shapes(value) for value in results.values()]
+    return shapes[0] if len(shapes) == 1 else shapes
+
+
+def _stand_in(emitter: Emitter, type_: Type, shape: Any) -> Any:
+    """A tensor, or an array of tensors, of given shapes."""
+    if isinstance(type_, ArrayType):
+        return [_stand_in(emitter, type_.item, item) for item in shape]
+    (leaf,) = leaves(type_)
+    dtype = leaf.dtype if isinstance(leaf, TensorType) else None
+    dtype = "scalar" if dtype in (None, GENERIC) else dtype
+    return emitter.tensor(dtype, shape, "operand")
+
+
+def _shapes(value: Any) -> Any:
+    return [_shapes(v) for v in value] if isinstance(value, list) else shape_of(value)
+
+
 # ---- Files of rules ----
 #
 # fragment mul_vjp( x, y, z, dz ) -> ( dx, dy )    the operands, the results, the gradients
@@ -249,9 +406,8 @@ def _naming_problems(fragments: Sequence[syntax.Fragment]) -> Iterator[Problem]:
             what = f"'{operation}' is not a standard operation"
             message = f"{what}: declare it here, without a body"
             if not suffix:
-                advice = (
-                    f"name it after an operation, with {' or '.join(SUFFIXES)} after it"
-                )
+                suffixes = " or ".join(SUFFIXES)
+                advice = f"name it after an operation, with {suffixes} after it"
                 message = f"'{name}' is not a rule: {advice}"
             yield Problem(message, fragment.span)
 

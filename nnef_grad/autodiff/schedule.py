@@ -51,18 +51,13 @@ class Run(NamedTuple):
 
 
 class Strategy(NamedTuple):
-    """How to choose what is dropped.
+    """How to choose what is dropped."""
 
-    Attributes:
-        patience: what a tensor frees is its bytes times this power of how long it is not
-            read.
-        keeps_sources: whether tensors are worth keeping that are read no more themselves,
-            but make what is read.
-        segments: how many there are; 0 for dropping by loss alone.
-    """
-
+    # What a tensor frees is its bytes times this power of how long it is not read.
     patience: float = 1.0
+    # Whether tensors are worth keeping that are not read again, but make what is read.
     keeps_sources: bool = True
+    # How many there are; 0 for dropping by loss alone.
     segments: int = 0
 
 
@@ -103,8 +98,7 @@ def in_order_of_need(graph: Graph) -> Graph:
             needed = _needed(graph.operations, makers, index, there.__contains__)
             order += needed
             there.update(t for i in needed for t in graph.operations[i].outputs)
-    operations = tuple(graph.operations[index] for index in order)
-    return replace(graph, operations=operations)
+    return replace(graph, operations=tuple(graph.operations[index] for index in order))
 
 
 def _by_need(graph: Graph, makers: Mapping[Tensor, int]) -> list[int]:
@@ -151,35 +145,22 @@ def that_enter(operations: Sequence[Operation]) -> set[Tensor]:
 
 
 class Lifetimes:
-    """The operations of a graph, what they make, and when that is read.
-
-    Attributes:
-        operations, costs: the operations, and what each costs.
-        makers: the operation that makes each tensor.
-        written, read: the memory of each operation.
-        moving: the tensors that depend on an input of the graph.
-        delayed: the operand of each operation that is made to be there later, where it
-            runs again, so that it runs then; None if there is none.
-        lasting: what is there anyway, or has an effect: it is never dropped.
-        repeatable: what may be dropped: not what depends on no input, as runtimes compute
-            it when they load the graph, and not what has no delayed operand.
-        results: what the graph returns, and what is lasting.
-        sizes: the bytes of each memory that counts.
-        reads: the operations that read each; for results, the end too.
-        turn: the operation at which the most is alive.
-    """
+    """The operations of a graph, what they make, and when that is read."""
 
     def __init__(self, graph: Graph) -> None:
         self.operations = operations = graph.operations
-        self.costs = [_cost(op) for op in operations]
+        self.costs = [*map(cost_of, operations)]
         self.makers = _makers(graph)
         self._views = views_of(graph)
         self.moving = that_enter(operations)
+        # Of each operation what is made to be there later, where it runs again.
         self.delayed = [_delayed_operand(op, self.moving) for op in operations]
+        # What is there anyway, or has an effect, is never dropped.
         fixed = [op.name in SOURCES | UNIQUE for op in operations]
         self.lasting = {t for op in compress(operations, fixed) for t in op.outputs}
         pairs = zip(operations, self.delayed, strict=True)
         repeated = {t for op, operand in pairs if operand for t in op.outputs}
+        # What depends on no input is computed by runtimes when they load the graph.
         self.repeatable = repeated & self.moving - self.lasting
         self.read = [self._all(op.inputs) for op in operations]
         self.written = [self._all(op.outputs) for op in operations]
@@ -190,10 +171,12 @@ class Lifetimes:
             memory: 0 if memory in uncounted else nominal(byte_size(memory))
             for memory in chain(*self.written)
         }
+        # The operations that read each memory; for results, the end too.
         self.reads = defaultdict[Tensor, list[int]](list)
         for index, read in enumerate((*self.read, results)):
             for memory in read:
                 self.reads[memory].append(index)
+        # The operation at which the most is alive.
         alive = memory_alive(graph, lambda tensor: self.sizes.get(tensor, 0))
         self.turn = alive.index(max(alive)) if alive else 0
 
@@ -345,11 +328,8 @@ class Schedule:
         if self._alive + needed <= self._limit:
             return
         sizes, repeatable = self._memory.sizes, self._memory.repeatable
-        droppable = (
-            m
-            for m in self._present
-            if sizes[m] and self._pins[m] <= 0 and m in repeatable
-        )
+        free = (m for m in self._present if sizes[m] and self._pins[m] <= 0)
+        droppable = (memory for memory in free if memory in repeatable)
         for memory in sorted(droppable, key=lambda m: self._loss(m, index)):
             if self._alive + needed <= self._limit:
                 return
@@ -369,10 +349,6 @@ class Schedule:
         return self._memory.costs[maker] + sum(self._prices.get(m, 0.0) for m in absent)
 
 
-def work_of(graph: Graph) -> float:
-    """The cost of all operations of a graph."""
-    return sum(map(_cost, graph.operations))
-
-
-def _cost(operation: Operation) -> float:
+def cost_of(operation: Operation) -> float:
+    """The cost of an operation, in multiply-adds."""
     return nominal(multiply_adds(operation)) + BYTE * nominal(bytes_moved(operation))

@@ -29,7 +29,7 @@ from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
 from nnef_grad.graph.extents import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.loops import external, is_loop
+from nnef_grad.graph.loops import external
 from nnef_grad.graph.names import substitute, with_names, with_tensors
 from nnef_grad.graph.passes import prune
 from nnef_grad.ops.costs import byte_size
@@ -94,20 +94,14 @@ def split(graph: Graph, backward: Backward) -> Split:
     cut = find_cut(graph, backward)
     # An output keeps its name, by which its users know it.
     kept = {*graph.inputs, *graph.outputs, *backward.graph.outputs}
-    wanted = [backward.graph.names[t] for t in cut.saved if t not in kept]
+    wanted = (backward.graph.names[t] for t in cut.saved if t not in kept)
     wishes = {name: f"saved_{name}" for name in wanted}
     whole = with_names(backward.graph, wishes, graph.names.values())
     names = whole.names
-    graph = replace(
-        graph,
-        names={**graph.names, **names},
-        quantization={**whole.quantization, **graph.quantization},
-    )
-    return Split(
-        _forward(graph, cut),
-        backward_half(graph, replace(backward, graph=whole), cut),
-        tuple(names[tensor] for tensor in cut.saved),
-    )
+    quantization = {**whole.quantization, **graph.quantization}
+    graph = replace(graph, names={**graph.names, **names}, quantization=quantization)
+    second = backward_half(graph, replace(backward, graph=whole), cut)
+    return Split(_forward(graph, cut), second, tuple(names[t] for t in cut.saved))
 
 
 class Cut(NamedTuple):
@@ -138,10 +132,8 @@ def with_loops_of(graph: Graph, backward: Backward) -> Graph:
     if not backward.loops:
         return graph
     richer = {op.outputs[0]: op for op in backward.loops}
-    operations = (
-        richer.get(op.outputs[0], op) if is_loop(op) else op for op in graph.operations
-    )
-    return replace(graph, operations=tuple(operations))
+    operations = tuple(richer.get(op.outputs[0], op) for op in graph.operations)
+    return replace(graph, operations=operations)
 
 
 def _derived(graph: Graph, backward: Backward) -> Backward:
@@ -162,8 +154,8 @@ def _derived(graph: Graph, backward: Backward) -> Backward:
 
 def _late(added: Sequence[Operation], backward: Backward) -> set[Tensor]:
     """The tensors that depend on gradients of outputs, and the gradients themselves."""
-    gradients = {*backward.seeds.values(), *backward.gradients.values()}
-    late = {t for n, t in backward.graph.tensors.items() if n in gradients}
+    gradients = (*backward.seeds.values(), *backward.gradients.values())
+    late = {backward.graph.tensors[name] for name in gradients}
     for op in added:
         reads_late = not late.isdisjoint((*op.inputs, *op.outputs))
         if reads_late or not backward.seeds or is_delay(op):
@@ -243,16 +235,9 @@ def minimum_cut(
     sources: Collection[N],
     sinks: Collection[N],
 ) -> set[N]:
-    """The nodes of the least total size such that each path from a source to a sink goes
-    through one of them; of several such cuts, the one nearest to the sources.
-
-    Args:
-        sizes: of each node, positive; infinite for one that is not to be cut.
-        edges: pairs of nodes, each from the first to the second.
-        sources, sinks: nodes, which may be in the cut themselves; one may be both.
-
-    Raises:
-        AssertionError: a path has no node of finite size.
+    """The nodes of the least total size such that each path from a source to a sink, which
+    may be the same, goes through one of them; of several such cuts, the one nearest to the
+    sources. Sizes are positive; infinite for a node that is not to be cut.
     """
     inner = (((node, ENTRY), (node, EXIT), size) for node, size in sizes.items())
     outer = (((one, EXIT), (other, ENTRY), inf) for one, other in edges)

@@ -103,18 +103,12 @@ def statistics(graph: Graph | Backward) -> Statistics:
     views = views_of(flat)
     computed = [t for op in flat.operations if op.name not in FED for t in op.outputs]
     alive = memory_alive(flat, byte_size, kept=flat.outputs)
-    costs = tuple(
-        OperationCost(
-            op.name,
-            flat.names[op.outputs[0]],
-            op.outputs[0].shape,
-            multiply_adds(op),
-            bytes_moved(op),
-            bytes_alive,
-        )
-        for op, bytes_alive in zip(flat.operations, alive, strict=True)
-        if op.name not in FED
-    )
+    costs = []
+    for op, bytes_alive in zip(flat.operations, alive, strict=True):
+        if op.name not in FED:
+            result, numbers = op.outputs[0], (multiply_adds(op), bytes_moved(op))
+            name, shape = flat.names[result], result.shape
+            costs.append(OperationCost(op.name, name, shape, *numbers, bytes_alive))
     return Statistics(
         flat.name,
         len(flat.operations),
@@ -124,7 +118,7 @@ def statistics(graph: Graph | Backward) -> Statistics:
         sum(map(byte_size, flat.variables)),
         sum(byte_size(tensor) for tensor in computed if tensor not in views),
         max((cost.bytes_alive for cost in costs), default=0),
-        costs,
+        tuple(costs),
         tuple(f.name for f in flat.fragments if f.registry is None),
     )
 
@@ -148,11 +142,9 @@ class SplitCosts:
 
     def __str__(self) -> str:
         """A line."""
-        return (
-            f"between the halves: {byte_text(self.saved_bytes)}, peak of both:"
-            f" {byte_text(self.peak_bytes)}, multiply-adds added:"
-            f" {count_text(self.multiply_adds_added)}"
-        )
+        saved, peak = map(byte_text, (self.saved_bytes, self.peak_bytes))
+        added = f"multiply-adds added: {count_text(self.multiply_adds_added)}"
+        return f"between the halves: {saved}, peak of both: {peak}, {added}"
 
 
 @public
@@ -174,12 +166,9 @@ def split_costs(halves: Split) -> SplitCosts:
     ]
     # The same statement about the same names computes the same.
     once = {print_operation(op, first.names) for op in first.operations}
-    again = (
-        op for op in second.operations if print_operation(op, second.names) in once
-    )
-    return SplitCosts(
-        sum(map(byte_size, saved)), max(peaks), sum(map(multiply_adds, again))
-    )
+    texts = ((op, print_operation(op, second.names)) for op in second.operations)
+    added = sum(multiply_adds(op) for op, text in texts if text in once)
+    return SplitCosts(sum(map(byte_size, saved)), max(peaks), added)
 
 
 # ---- Tables ----
@@ -208,11 +197,8 @@ _COLUMNS: dict[str, Callable[[OperationCost], str]] = {
 def side_by_side(graphs: Sequence[Statistics]) -> str:
     """A table with a line for each number and a column for each graph."""
     lines = [[label, *map(text, graphs)] for label, text in _LINES.items()]
-    notes = (
-        f"{graph.name}: the costs of {', '.join(graph.uncounted)} are not known"
-        for graph in graphs
-        if graph.uncounted
-    )
+    unknown = ((g.name, ", ".join(g.uncounted)) for g in graphs if g.uncounted)
+    notes = (f"{name}: the costs of {own} are not known" for name, own in unknown)
     return "\n".join([*_aligned(lines, words=1), *notes])
 
 

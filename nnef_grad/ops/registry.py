@@ -10,7 +10,7 @@ results; it returns one gradient for each operand, None where there is none. It 
 nothing of broadcasting: a gradient may have the shape of the result where the operand
 was broadcast to it. Where an operation has several results, those whose value nothing
 depends on have the gradient None. It asks nothing of a tensor but its shape and data type:
-for operations that are alike it is applied once (autodiff/apply_rules.py).
+for operations that are alike it is applied once (autodiff/rules.py).
 
 A decomposition puts an operation together from others, where that takes shapes and so
 cannot be a body in NNEF: it emits them and returns a value for each result. An operation

@@ -8,7 +8,7 @@ from functools import reduce
 from math import prod
 from typing import Any
 
-from nnef_grad.autodiff.apply_rules import shapes_by_rule
+from nnef_grad.autodiff.rules import shapes_by_rule
 from nnef_grad.base.errors import InvalidGraphError, UsageError
 from nnef_grad.graph.ir import Graph, Shape, Tensor, shape_of
 from nnef_grad.graph.names import advice_on, step_names

@@ -13,7 +13,7 @@ from support.checks import document
 from support.operation_models import Model, models
 
 import nnef_grad
-from nnef_grad.autodiff.apply_rules import Traces
+from nnef_grad.autodiff.rules import Traces
 from nnef_grad.emit.evaluation import Evaluator
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 

@@ -24,7 +24,7 @@ from support.dialect_models import (
 from support.runtimes import Stored, compare, needs, run
 
 import nnef_grad
-from nnef_grad.autodiff.loop_draft import LoopDraft
+from nnef_grad.autodiff.loops import LoopDraft
 from nnef_grad.commandline.cli import main
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.loops import loops_in
