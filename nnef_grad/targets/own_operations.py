@@ -5,6 +5,7 @@ they are, where they stand for others, and what they are where the registry is n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import cache, partial
 from math import prod
 from pathlib import Path
@@ -16,6 +17,7 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.language.library import FragmentFile
+from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.join import gather_shape, one_hot
 from nnef_grad.ops.registry import SHAPES, OpSet
 from nnef_grad.ops.shape import reshaped, transposed
@@ -42,12 +44,28 @@ def tract_core(
     **attributes: Any,
 ) -> Tensor:
     """Emits an operation of the registry, called without its prefix."""
-    declaration = _declarations()[f"{TRACT_CORE}_{name}"]
-    named = zip(declaration.operand_names, operands, strict=True)
-    call = bind(declaration, {**dict(named), **attributes}, dtype)
+    declared = declaration(f"{TRACT_CORE}_{name}")
+    named = zip(declared.operand_names, operands, strict=True)
+    call = bind(declared, {**dict(named), **attributes}, dtype)
     (result,) = emit.emit_op(call, hints=(emit.naming(hint or name),))
     assert isinstance(result, Tensor)
     return result
+
+
+class _Declared(Fragment):
+    """A declaration that pickles say the name of: who reads one imports this room, and so
+    knows what the operation computes.
+    """
+
+    def __reduce__(self) -> Any:
+        return declaration, (self.name,)
+
+
+@cache
+def declaration(name: str) -> Fragment:
+    """The declaration of an operation."""
+    own = _declarations()[name]
+    return _Declared(**{part.name: getattr(own, part.name) for part in fields(own)})
 
 
 @cache
