@@ -8,7 +8,7 @@ operations that it is found with: a transposition after it may be needless then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import cached_property, partial
 from math import inf
@@ -76,6 +76,10 @@ class _Choice(Relations):
         self._speeds = tuple([(name, SPEEDS[name]) for name in runtimes])
 
     @cached_property
+    def _transpositions(self) -> Mapping[Tensor, Operation]:
+        return {x: op for op in self.named("transpose") for x in op.inputs}
+
+    @cached_property
     def _data(self) -> Set[Tensor]:
         return data_of(self._graph.operations)
 
@@ -98,10 +102,11 @@ class _Choice(Relations):
 
     def _applies(self, form: Form, op: Operation) -> bool:
         """Whether a form is for an operation, whatever the numbers of symbols are."""
-        with suppress(OpenExtentError):
-            if form.applies(op):
-                return form.source is None or self._source(op) is not None
-        return False
+        try:
+            applies = form.applies(op)
+        except OpenExtentError:
+            return False
+        return applies and (form.source is None or self._source(op) is not None)
 
     def _source(self, op: Operation) -> Operation | None:
         """What made the first operand, for nothing else, if there is a form of both."""
@@ -112,9 +117,8 @@ class _Choice(Relations):
     def _chain(self, op: Operation) -> list[Operation]:
         """The operation, between its own source and its own transposition."""
         source, (y, *_) = self._source(op), op.outputs
-        after = self.readers[y] if self.uses[y] == 1 else []
-        turned = [reader for reader in after if reader.name == "transpose"]
-        return [*([source] if source else []), op, *turned]
+        turned = self._transpositions.get(y) if self.uses[y] == 1 else None
+        return [step for step in (source, op, turned) if step is not None]
 
     def _signature(self, chain: Sequence[Operation]) -> Iterator[object]:
         """Equal for chains that do the same with tensors of the same shapes."""

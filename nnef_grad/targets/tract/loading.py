@@ -119,21 +119,20 @@ def hold_divided(op: Operation, near: Relations) -> Decompose | None:
 
 def _divided(graph: Graph) -> set[Tensor]:
     """Results element by element that are divided along one axis, not the last one."""
-    near = Relations(graph)
-    results = (op.outputs[0] for op in near.named(*ELEMENTWISE))
+    near, slices = Relations(graph), defaultdict[Tensor, list[Operation]](list)
+    for op in near.named("slice"):
+        slices[op.inputs[0]].append(op)
     return {
         x
-        for x in results
-        if len(near.readers[x]) > 1
-        if _are_parts(x, near.readers[x]) and x not in graph.outputs
+        for x, parts in slices.items()
+        if near.uses[x] == len(parts) > 1 and near.producers[x].name in ELEMENTWISE
+        if _are_parts(x, parts)
     }
 
 
-def _are_parts(x: Tensor, readers: Sequence[Operation]) -> bool:
-    """Whether operations are slices of a tensor, without steps, along one such axis."""
-    if any(op.name != "slice" for op in readers):
-        return False
-    taken = [slice_positions(x.shape, **op.settings) for op in readers]
+def _are_parts(x: Tensor, slices: Sequence[Operation]) -> bool:
+    """Whether slices of a tensor have no steps, and are along one such axis."""
+    taken = [slice_positions(x.shape, **op.settings) for op in slices]
     axes = {axis for positions in taken for axis in positions}
     steps = {own.step for positions in taken for own in positions.values()}
     if len(axes) != 1 or steps != {1}:
