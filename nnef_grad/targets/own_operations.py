@@ -101,12 +101,12 @@ OPSET = OpSet(
 OWN: dict[str, dict[str, Find]] = {"tract": {}, "onnx": {}}
 
 
-def found_by(*runtimes: str, name: str) -> Callable[[Find], Find]:
-    """Enters, for some runtimes, what finds out what takes the place of an operation."""
+def found_by(runtimes: str, *names: str) -> Callable[[Find], Find]:
+    """Enters, for runtimes that a string names, what finds other forms of operations."""
 
     def enter(find: Find) -> Find:
-        for runtime in runtimes:
-            OWN[runtime][name] = find
+        for runtime in runtimes.split():
+            OWN[runtime].update(dict.fromkeys(names, find))
         return find
 
     return enter
@@ -120,7 +120,7 @@ def put_own(runtime: str, graph: Graph) -> Graph:
 # ---- Rows that are added ----
 
 
-@found_by("tract", "onnx", name="matmul")
+@found_by("tract onnx", "matmul")
 def _scattered(op: Operation, near: Relations) -> Decompose | None:
     """Adds rows where a product with a `one_hot` would; None for another product."""
     index = near.chain(op.operands[0], "select", "eq", "cast")
@@ -168,7 +168,7 @@ def _added_rows(
 # ---- Sums from one end of an axis with symbols to each element ----
 
 
-@found_by("tract", "onnx", name="box")
+@found_by("tract onnx", "box")
 def _running_sum(op: Operation, near: Relations) -> Decompose | None:
     """A window of a whole open axis: runtimes want numbers, but have open triangles."""
     axis = _open_axis(op)

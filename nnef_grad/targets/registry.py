@@ -188,6 +188,13 @@ def put_found(
     return inline(graph, forms.get, opset) if forms else graph
 
 
+def where(
+    applies: Callable[[Operation, Relations], object] = lambda op, near: True,
+) -> Callable[[Decompose], Find]:
+    """Makes what finds a form of the form, and of where it takes the place."""
+    return lambda form: lambda op, near: form if applies(op, near) else None
+
+
 def each(*names: str) -> Callable[[Find], Callable[[Graph], Graph]]:
     """Makes a pass of what finds the other form of an operation of these names."""
     return lambda find: partial(put_found, finds=dict.fromkeys(names, find))

@@ -40,7 +40,7 @@ from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.ops.parts import section, slice_positions
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.traits import ELEMENTWISE, PRODUCTS, RESHAPING
-from nnef_grad.targets.registry import Relations, each
+from nnef_grad.targets.registry import Relations, each, where
 
 # ---- Large variables that are read several times ----
 
@@ -111,12 +111,6 @@ def longest_axis(x: Tensor) -> int:
 # ---- Results that are divided into parts ----
 
 
-@each("slice")
-def hold_divided(op: Operation, near: Relations) -> Decompose | None:
-    """Slices of results that nothing but slices reads are taken of their flat elements."""
-    return _of_flat_elements if op.inputs[0] in near.fact(_divided) else None
-
-
 def _divided(graph: Graph) -> set[Tensor]:
     """Results element by element that are divided along one axis, not the last one."""
     near, slices = Relations(graph), defaultdict[Tensor, list[Operation]](list)
@@ -141,8 +135,12 @@ def _are_parts(x: Tensor, slices: Sequence[Operation]) -> bool:
     return not any(map(has_symbols, inner)) and prod(inner[1:]) > 1
 
 
-def _of_flat_elements(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """The same part, of the axis joined with those after it."""
+@each("slice")
+@where(lambda op, near: op.inputs[0] in near.fact(_divided))
+def hold_divided(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """Slices of results that nothing but slices reads are taken of their flat elements: of
+    the axis joined with those after it.
+    """
     (x,) = op.inputs
     ((axis, taken),) = slice_positions(x.shape, **op.settings).items()
     outer, size = x.shape[:axis], prod(x.shape[axis + 1 :])
