@@ -37,7 +37,6 @@ from nnef_grad.targets import (  # noqa: F401
     matrix,
     maxima,
     onnx,
-    own_evaluations,
     own_operations,
     passes,
     pool,

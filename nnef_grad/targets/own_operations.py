@@ -1,5 +1,5 @@
 """Operations of a registry beside the standard, tract's, of which ONNX has some as well: what
-they are, where they stand for others, and what they are where the registry is not.
+they are and compute, where they stand for others, and what they are where the registry is not.
 """
 
 from __future__ import annotations
@@ -7,15 +7,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import cache, partial
-from math import prod
+from math import erf, prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from nnef_grad.base.arrays import Array
 from nnef_grad.emit.arguments import bind
 from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.interpreter.registry import Evaluation, enter
+from nnef_grad.interpreter.shape import cast, gather
 from nnef_grad.language.library import FragmentFile
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.join import gather_shape, one_hot
@@ -53,7 +59,7 @@ def tract_core(
 
 
 class _Declared(Fragment):
-    """A declaration that pickles say the name of: who reads one imports this room, and so
+    """A declaration that pickles say the name of: who reads one imports this module, and so
     knows what the operation computes.
     """
 
@@ -73,24 +79,46 @@ def _declarations() -> FragmentFile:
     return FragmentFile(Path(__file__).parent / "own_operations.nnef", (TRACT_CORE,))
 
 
-def _same(shape: Shape, *others: Any, **attributes: Any) -> Shape:
-    """That of the first operand."""
-    return shape
+class _Own(NamedTuple):
+    """What an operation computes on arrays, and its shape, by default that of x."""
+
+    evaluate: Evaluation
+    shape: Callable[..., Shape] = lambda x, *others, **attributes: x
 
 
+_NUMPY: dict[str, npt.DTypeLike] = {
+    "f32": np.float64,
+    "i64": np.int64,
+    "bool": np.bool_,
+}
+
+
+def _scatter_nd(x: Array, indices: Array, updates: Array, reduction: str) -> Array:
+    """The updates, added to the blocks that the rows of indices name."""
+    assert reduction == "add"
+    sums = x.copy()
+    np.add.at(sums, tuple(np.moveaxis(indices.astype(int), -1, 0)), updates)
+    return sums
+
+
+_OWN = {
+    "broadcast": _Own(np.broadcast_to, lambda x, shape: shape),
+    "cast": _Own(lambda x, to: cast(x, _NUMPY[to])),
+    "erf": _Own(np.vectorize(erf, otypes=[np.float64])),
+    "gather": _Own(
+        lambda x, i, axis, datum_type: gather(x, i, axis),
+        lambda x, i, axis, datum_type: gather_shape(x, i, axis),
+    ),
+    "range": _Own(
+        lambda start, end, step: np.arange(start, end, step),
+        lambda start, end, step: (len(range(start, end, step)),),
+    ),
+    "scatter_nd": _Own(_scatter_nd),
+    "trilu": _Own(lambda x, k, upper: (np.triu if upper else np.tril)(x, k)),
+}
+enter({f"{TRACT_CORE}_{name}": own.evaluate for name, own in _OWN.items()})
 OPSET = OpSet(
-    shapes={
-        **SHAPES,
-        "tract_core_cast": _same,
-        "tract_core_scatter_nd": _same,
-        "tract_core_erf": _same,
-        "tract_core_trilu": _same,
-        "tract_core_broadcast": lambda x, shape: shape,
-        "tract_core_gather": lambda x, indices, axis, datum_type: gather_shape(
-            x, indices, axis
-        ),
-        "tract_core_range": lambda start, end, step: (len(range(start, end, step)),),
-    }
+    shapes=SHAPES | {f"{TRACT_CORE}_{name}": own.shape for name, own in _OWN.items()}
 )
 
 
