@@ -73,8 +73,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "onnx": ("onnx",),
     "portable": ("session", "interpreter", "tract-standard", "converter"),
 }
-# What the runtimes of this package have besides, and no target.
-_OWN: dict[str, tuple[str, ...]] = {"openvino": ("openvino",)}
+# With what the runtimes of this package have besides.
+_ALL = {**TARGETS, "openvino": ("openvino",)}
 # What else reads what is made for a target.
 READERS: dict[str, tuple[Runtime, ...]] = {"portable": (CONVERTER,)}
 
@@ -115,10 +115,10 @@ def lower(graph: Graph, target: str) -> Lowered:
 @collector_paused()
 def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
     """As `lower`, with data that go beside those under other labels."""
-    if target not in TARGETS and target not in _OWN:
+    if target not in _ALL:
         names = ", ".join(TARGETS)
         raise UsageError(f"the target is one of {names}, and not '{target}'")
-    runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in _names(target)))
+    runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in _ALL[target]))
     runtimes += READERS.get(target, ())
     if not runtimes:
         graph = passes.put_steps(graph)
@@ -141,11 +141,6 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
     there = graph.tensors
     quantization = {n: q for n, q in graph.quantization.items() if n in there}
     return Lowered(replace(graph, quantization=quantization), data)
-
-
-def _names(target: str) -> tuple[str, ...]:
-    """The names of the runtimes of a target."""
-    return {**TARGETS, **_OWN}[target]
 
 
 class _Pass(NamedTuple):
@@ -189,7 +184,7 @@ def _in_rounds(
     graph: Graph, target: str, common: CommonSubset, last: Sequence[_Pass]
 ) -> Graph:
     """The graph with operations that all runtimes have, but for constants."""
-    graph = choose_forms(prune(matrix.join_products(graph)), _names(target))
+    graph = choose_forms(prune(matrix.join_products(graph)), _ALL[target])
     kept = {t for op in graph.operations if op.name == "copy" for t in op.outputs}
     graph = _applied(_FIRST, graph, common)
     while (changed := _round(graph, common, kept, last)) is not graph:

@@ -19,8 +19,9 @@ from nnef_grad.emit.bodies import Decompose, body_of, inline, instantiate
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.simplify import simplify
 from nnef_grad.graph.extents import OpenExtentError
-from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
+from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import substitute
+from nnef_grad.graph.passes import prune
 from nnef_grad.ops.registry import OpSet
 from nnef_grad.targets.costs import SPEEDS, cost, data_of
 from nnef_grad.targets.registry import Relations
@@ -145,7 +146,7 @@ class _Choice(Relations):
 
     def _emitted(
         self, chain: Sequence[Operation], op: Operation, form: Decompose | None
-    ) -> list[Operation]:
+    ) -> Sequence[Operation]:
         """The operations of a chain with a form of one of its operations."""
         emit = Emitter(OpSet(), simplify=simplify)
         places: dict[Tensor, Any] = {}
@@ -160,20 +161,11 @@ class _Choice(Relations):
                 operands = [places[x] for x in step.inputs]
                 results = instantiate(body, emit, operands, fill=True) or ()
             places.update(zip(step.outputs, results, strict=True))
-        return _needed(emit, places[chain[-1].outputs[0]])
+        outputs = (places[chain[-1].outputs[0]],)
+        return prune(Graph("chain", (), outputs, tuple(emit.operations), {})).operations
 
     def _stand_in(self, emit: Emitter, x: Tensor) -> Tensor:
         """A tensor like another, in place of it."""
         name = "variable" if x in self._data else "external"
         label = {"label": "data"} if x in self._data else {}
         return emit.emit_named(name, name, shape=x.shape, **label)
-
-
-def _needed(emit: Emitter, result: Operand) -> list[Operation]:
-    """The operations that a result comes from, in their order."""
-    needed, kept = {result}, []
-    for op in reversed(emit.operations):
-        if not needed.isdisjoint(op.outputs):
-            needed.update(op.inputs)
-            kept.append(op)
-    return kept[::-1]
