@@ -4,7 +4,7 @@ they are and compute, where they stand for others, and what they are where the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields
 from functools import cache, partial
 from math import erf, prod
@@ -140,9 +140,11 @@ def found_by(runtimes: str, *names: str) -> Callable[[Find], Find]:
     return enter
 
 
-def put_own(runtime: str, graph: Graph) -> Graph:
-    """The graph with operations of the registry in place of others."""
-    return put_found(graph, OWN[runtime], OPSET)
+def put_own(graph: Graph, runtimes: Iterable[str]) -> Graph:
+    """The graph with operations of the registry in place of others, for these runtimes."""
+    for runtime in OWN.keys() & runtimes:
+        graph = put_found(graph, OWN[runtime], OPSET)
+    return graph
 
 
 # ---- Rows that are added ----
