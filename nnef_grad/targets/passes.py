@@ -4,7 +4,7 @@ themselves, and that several runtimes make wrong next to each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 from nnef_grad.emit.bodies import (
@@ -33,10 +33,7 @@ from nnef_grad.targets.registry import (
     where,
 )
 from nnef_grad.targets.shape import fill
-from nnef_grad.targets.tensors import is_cast, is_uniform
-
-When = Callable[[Operation], bool]
-
+from nnef_grad.targets.tensors import When, is_cast, is_uniform
 
 # ---- Copies and repetitions ----
 

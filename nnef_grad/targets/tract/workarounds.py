@@ -11,8 +11,9 @@ from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of, tensors
 from nnef_grad.ops.parts import section, slice_positions
 from nnef_grad.ops.traits import ELEMENTWISE, PRODUCTS
-from nnef_grad.targets.passes import MOVES, When, leads_to_filter, sources
+from nnef_grad.targets.passes import MOVES, leads_to_filter, sources
 from nnef_grad.targets.registry import Relations, each, where
+from nnef_grad.targets.tensors import When
 
 
 def _reached(graph: Graph, starts: When, passes: When) -> set[Tensor]:
