@@ -88,7 +88,7 @@ class CommonSubset:
     """
 
     def __init__(self, runtimes: Collection[Runtime]) -> None:
-        self._runtimes = runtimes
+        self._runtimes, self._standard = runtimes, standard().table
         self.registries = frozenset.intersection(*(r.registries for r in runtimes))
         self.names = {name for r in runtimes for name in r.names.split()}
         self.has_indices = all(runtime.has_indices for runtime in runtimes)
@@ -107,7 +107,7 @@ class CommonSubset:
         """Whether a runtime lacks the operation, as it is set."""
         if operation in self._had:
             return False
-        if operation.name not in standard() and not self._knows(operation):
+        if operation.name not in self._standard and not self._knows(operation):
             return True
         try:
             for holds in self._exceptions.get(operation.name, ()):
