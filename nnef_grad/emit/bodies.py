@@ -270,7 +270,7 @@ def inline(
     results: dict[Tensor, Tensor] = {}
     for operation, build in zip(graph.operations, bodies, strict=True):
         if build is None:
-            is_shared = distinct.isdisjoint(operation.outputs)
+            is_shared = not distinct or distinct.isdisjoint(operation.outputs)
             emitter.append(operation, is_shared=is_shared)
         else:
             _put(build, operation, emitter, results)

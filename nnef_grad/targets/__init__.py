@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import Problem, Remedy, UnsupportedError, UsageError
@@ -37,7 +36,6 @@ from nnef_grad.targets import (  # noqa: F401
     matrix,
     maxima,
     onnx,
-    own_evaluations,
     own_operations,
     passes,
     pool,
@@ -74,8 +72,8 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "onnx": ("onnx",),
     "portable": ("session", "interpreter", "tract-standard", "converter"),
 }
-# What the runtimes of this package have besides, and no target.
-_OWN: dict[str, tuple[str, ...]] = {"openvino": ("openvino",)}
+# With what the runtimes of this package have besides.
+_ALL = {**TARGETS, "openvino": ("openvino",)}
 # What else reads what is made for a target.
 READERS: dict[str, tuple[Runtime, ...]] = {"portable": (CONVERTER,)}
 
@@ -116,10 +114,10 @@ def lower(graph: Graph, target: str) -> Lowered:
 @collector_paused()
 def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
     """As `lower`, with data that go beside those under other labels."""
-    if target not in TARGETS and target not in _OWN:
+    if target not in _ALL:
         names = ", ".join(TARGETS)
         raise UsageError(f"the target is one of {names}, and not '{target}'")
-    runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in _names(target)))
+    runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in _ALL[target]))
     runtimes += READERS.get(target, ())
     if not runtimes:
         graph = passes.put_steps(graph)
@@ -144,53 +142,36 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
     return Lowered(replace(graph, quantization=quantization), data)
 
 
-def _names(target: str) -> tuple[str, ...]:
-    """The names of the runtimes of a target."""
-    return {**TARGETS, **_OWN}[target]
-
-
-class _Pass(NamedTuple):
-    """A further pass: the names of the runtimes that want it, in a string; what changes the
-    graph; and the registry whose operations it emits, if any, which all runtimes must have.
-    """
-
-    runtimes: str
-    change: Callable[[Graph], Graph]
-    registry: str | None = None
-
-
-# Before all others, in every round, and when there is nothing else to do.
-_FIRST = (
-    _Pass(ALL, passes.floor_casts),
-    _Pass("khronos tract converter", share_probabilities),
+# Further passes, with the names of the runtimes that want each, in a string: before all others,
+# in every round, and when there is nothing else to do.
+_Passes = Sequence[tuple[str, Callable[[Graph], Graph]]]
+_FIRST: _Passes = (
+    (ALL, passes.floor_casts),
+    ("khronos tract converter", share_probabilities),
 )
-_ALWAYS = (
-    _Pass("tract", partial(put_own, "tract"), TRACT_CORE),
-    _Pass("onnx", partial(put_own, "onnx"), TRACT_CORE),
-    _Pass("tract", move_casts_up),
-    _Pass("tract converter", passes.add_biases),
+_ALWAYS: _Passes = (
+    ("tract", move_casts_up),
+    ("tract converter", passes.add_biases),
 )
-_LAST = (
-    _Pass(ALL, partial(without_detours, joins=True)),
-    _Pass("onnx converter", passes.copy_outputs),
-    _Pass("tract", split_large_variables),
-    _Pass("tract", hold_divided),
-    _Pass("tract", workarounds.hold_steps),
-    _Pass("tract", workarounds.join_repeats),
-    _Pass("tract", workarounds.add_opposites),
-    _Pass("tract", workarounds.split_sums),
-    _Pass("onnx converter", passes.hold_zeros),
-    _Pass("tract", rename_misread),
+_LAST: _Passes = (
+    (ALL, partial(without_detours, joins=True)),
+    ("onnx converter", passes.copy_outputs),
+    ("tract", split_large_variables),
+    ("tract", hold_divided),
+    ("tract", workarounds.hold_steps),
+    ("tract", workarounds.join_repeats),
+    ("tract", workarounds.add_opposites),
+    ("tract", workarounds.split_sums),
+    ("onnx converter", passes.hold_zeros),
+    ("tract", rename_misread),
 )
 # The inputs of the body of a loop stay what they are.
-_OF_INPUTS = (_Pass("tract", make_inputs_scalar),)
+_OF_INPUTS: _Passes = (("tract", make_inputs_scalar),)
 
 
-def _in_rounds(
-    graph: Graph, target: str, common: CommonSubset, last: Sequence[_Pass]
-) -> Graph:
+def _in_rounds(graph: Graph, target: str, common: CommonSubset, last: _Passes) -> Graph:
     """The graph with operations that all runtimes have, but for constants."""
-    graph = choose_forms(prune(matrix.join_products(graph)), _names(target))
+    graph = choose_forms(prune(matrix.join_products(graph)), _ALL[target])
     kept = {t for op in graph.operations if op.name == "copy" for t in op.outputs}
     graph = _applied(_FIRST, graph, common)
     while (changed := _round(graph, common, kept, last)) is not graph:
@@ -199,11 +180,13 @@ def _in_rounds(
 
 
 def _round(
-    graph: Graph, common: CommonSubset, kept: Set[Tensor], last: Sequence[_Pass]
+    graph: Graph, common: CommonSubset, kept: Set[Tensor], last: _Passes
 ) -> Graph:
     """The graph with operations replaced that a runtime lacks, once."""
     changed = passes.remove_copies(graph, kept)
     changed = passes.put_literals(changed, common.lacks)
+    if TRACT_CORE in common.registries:
+        changed = put_own(changed, common.names)
     changed = _applied(_ALWAYS, changed, common)
     if common.has_indices:
         common.keep(maxima.around_indices(changed, common.lacks))
@@ -214,11 +197,10 @@ def _round(
     return graph if changed is graph else prune(changed)
 
 
-def _applied(passes: Sequence[_Pass], graph: Graph, common: CommonSubset) -> Graph:
+def _applied(passes: _Passes, graph: Graph, common: CommonSubset) -> Graph:
     """The graph after those of the passes that a runtime wants."""
-    for runtimes, change, registry in passes:
-        is_there = registry is None or registry in common.registries
-        if is_there and not common.names.isdisjoint(runtimes.split()):
+    for runtimes, change in passes:
+        if not common.names.isdisjoint(runtimes.split()):
             graph = change(graph)
     return graph
 

@@ -37,10 +37,12 @@ class Condition:
         return self.holds(operation)
 
     def __or__(self, other: Condition) -> Condition:
-        return Condition(lambda op: self.holds(op) or other.holds(op))
+        holds, also = self.holds, other.holds
+        return Condition(lambda op: holds(op) or also(op))
 
     def __and__(self, other: Condition) -> Condition:
-        return Condition(lambda op: self.holds(op) and other.holds(op))
+        holds, also = self.holds, other.holds
+        return Condition(lambda op: holds(op) and also(op))
 
     def __invert__(self) -> Condition:
         return Condition(lambda op: not self.holds(op))

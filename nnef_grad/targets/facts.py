@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
+from nnef_grad.graph.extents import OpenExtentError
 from nnef_grad.graph.ir import LOOP, Operation
 from nnef_grad.graph.loops import is_loop, loop_of
-from nnef_grad.graph.symbols import number_needed_by
 from nnef_grad.language.library import standard
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
@@ -36,9 +36,7 @@ class Runtime(NamedTuple):
     has_indices: bool = False
 
     def knows(self, operation: Operation) -> bool:
-        """Whether it knows an operation by its name."""
-        if operation.name in standard():
-            return True
+        """Whether it knows an operation beside the standard by its name."""
         if is_loop(operation):
             return bool(self.registries)
         is_there = operation.definition.registry in self.registries
@@ -90,7 +88,7 @@ class CommonSubset:
     """
 
     def __init__(self, runtimes: Collection[Runtime]) -> None:
-        self._runtimes = runtimes
+        self._runtimes, self._standard = runtimes, standard().table
         self.registries = frozenset.intersection(*(r.registries for r in runtimes))
         self.names = {name for r in runtimes for name in r.names.split()}
         self.has_indices = all(runtime.has_indices for runtime in runtimes)
@@ -109,18 +107,22 @@ class CommonSubset:
         """Whether a runtime lacks the operation, as it is set."""
         if operation in self._had:
             return False
-        for runtime in self._runtimes:
-            if not runtime.knows(operation):
-                return True
-        inner = loop_of(operation).body.operations if is_loop(operation) else ()
-        if any(map(self.lacks, inner)):
+        if operation.name not in self._standard and not self._knows(operation):
             return True
-        if exceptions := self._exceptions.get(operation.name):
-            with number_needed_by(operation):
-                if any(holds(operation) for holds in exceptions):
+        try:
+            for holds in self._exceptions.get(operation.name, ()):
+                if holds(operation):
                     return True
+        except OpenExtentError as error:
+            raise error.of(operation.name, operation.place) from None
         self._had.add(operation)
         return False
+
+    def _knows(self, operation: Operation) -> bool:
+        """Whether all runtimes know an operation beside the standard, and what is in it."""
+        inner = loop_of(operation).body.operations if is_loop(operation) else ()
+        is_there = all(runtime.knows(operation) for runtime in self._runtimes)
+        return is_there and not any(map(self.lacks, inner))
 
     def lacking(self, operations: Iterable[Operation]) -> list[Operation]:
         """The operations that a runtime lacks; most were found to be there before."""

@@ -8,7 +8,7 @@ operations that it is found with: a transposition after it may be needless then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import cached_property, partial
 from math import inf
@@ -19,8 +19,9 @@ from nnef_grad.emit.bodies import Decompose, body_of, inline, instantiate
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.simplify import simplify
 from nnef_grad.graph.extents import OpenExtentError
-from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
+from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import substitute
+from nnef_grad.graph.passes import prune
 from nnef_grad.ops.registry import OpSet
 from nnef_grad.targets.costs import SPEEDS, cost, data_of
 from nnef_grad.targets.registry import Relations
@@ -76,6 +77,10 @@ class _Choice(Relations):
         self._speeds = tuple([(name, SPEEDS[name]) for name in runtimes])
 
     @cached_property
+    def _transpositions(self) -> Mapping[Tensor, Operation]:
+        return {x: op for op in self.named("transpose") for x in op.inputs}
+
+    @cached_property
     def _data(self) -> Set[Tensor]:
         return data_of(self._graph.operations)
 
@@ -98,10 +103,11 @@ class _Choice(Relations):
 
     def _applies(self, form: Form, op: Operation) -> bool:
         """Whether a form is for an operation, whatever the numbers of symbols are."""
-        with suppress(OpenExtentError):
-            if form.applies(op):
-                return form.source is None or self._source(op) is not None
-        return False
+        try:
+            applies = form.applies(op)
+        except OpenExtentError:
+            return False
+        return applies and (form.source is None or self._source(op) is not None)
 
     def _source(self, op: Operation) -> Operation | None:
         """What made the first operand, for nothing else, if there is a form of both."""
@@ -112,9 +118,8 @@ class _Choice(Relations):
     def _chain(self, op: Operation) -> list[Operation]:
         """The operation, between its own source and its own transposition."""
         source, (y, *_) = self._source(op), op.outputs
-        after = self.readers[y] if self.uses[y] == 1 else []
-        turned = [reader for reader in after if reader.name == "transpose"]
-        return [*([source] if source else []), op, *turned]
+        turned = self._transpositions.get(y) if self.uses[y] == 1 else None
+        return [step for step in (source, op, turned) if step is not None]
 
     def _signature(self, chain: Sequence[Operation]) -> Iterator[object]:
         """Equal for chains that do the same with tensors of the same shapes."""
@@ -141,7 +146,7 @@ class _Choice(Relations):
 
     def _emitted(
         self, chain: Sequence[Operation], op: Operation, form: Decompose | None
-    ) -> list[Operation]:
+    ) -> Sequence[Operation]:
         """The operations of a chain with a form of one of its operations."""
         emit = Emitter(OpSet(), simplify=simplify)
         places: dict[Tensor, Any] = {}
@@ -156,20 +161,11 @@ class _Choice(Relations):
                 operands = [places[x] for x in step.inputs]
                 results = instantiate(body, emit, operands, fill=True) or ()
             places.update(zip(step.outputs, results, strict=True))
-        return _needed(emit, places[chain[-1].outputs[0]])
+        outputs = (places[chain[-1].outputs[0]],)
+        return prune(Graph("chain", (), outputs, tuple(emit.operations), {})).operations
 
     def _stand_in(self, emit: Emitter, x: Tensor) -> Tensor:
         """A tensor like another, in place of it."""
         name = "variable" if x in self._data else "external"
         label = {"label": "data"} if x in self._data else {}
         return emit.emit_named(name, name, shape=x.shape, **label)
-
-
-def _needed(emit: Emitter, result: Operand) -> list[Operation]:
-    """The operations that a result comes from, in their order."""
-    needed, kept = {result}, []
-    for op in reversed(emit.operations):
-        if not needed.isdisjoint(op.outputs):
-            needed.update(op.inputs)
-            kept.append(op)
-    return kept[::-1]

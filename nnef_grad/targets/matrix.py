@@ -13,7 +13,7 @@ from typing import Any
 from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import nominal
-from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.ir import Graph, Operation, Tensor, shape_of
 from nnef_grad.ops.parts import section
 from nnef_grad.ops.shape import reshaped, transposed
 from nnef_grad.targets import conditions as when
@@ -144,8 +144,7 @@ def join_products(graph: Graph) -> Graph:
 
 def _is_product(x: Tensor, near: Relations) -> bool:
     """Whether a tensor is a product of matrices, for one sum alone."""
-    is_alone = x.rank == 2 and near.uses[x] == 1
-    return is_alone and near.chain(x, "matmul") is not None
+    return near.uses[x] == 1 and near.chain(x, "matmul") is not None
 
 
 def _sums_of_products(near: Relations) -> dict[Tensor, list[Tensor]]:
@@ -153,7 +152,8 @@ def _sums_of_products(near: Relations) -> dict[Tensor, list[Tensor]]:
     sums = dict[Tensor, list[Tensor]]()
     for op in near.named("add"):
         result = op.outputs[0]
-        if all(x.shape == result.shape for x in op.inputs):
+        # A number that is added has another shape.
+        if result.rank == 2 and {*map(shape_of, op.operands)} == {result.shape}:
             parts = [
                 sums.pop(x) if x in sums and near.uses[x] == 1 else [x]
                 for x in op.inputs

@@ -1,21 +1,29 @@
 """Operations of a registry beside the standard, tract's, of which ONNX has some as well: what
-they are, where they stand for others, and what they are where the registry is not.
+they are and compute, where they stand for others, and what they are where the registry is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from functools import cache, partial
-from math import prod
+from math import erf, prod
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from nnef_grad.base.arrays import Array
 from nnef_grad.emit.arguments import bind
 from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.interpreter.registry import Evaluation, enter
+from nnef_grad.interpreter.shape import cast, gather
 from nnef_grad.language.library import FragmentFile
+from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.join import gather_shape, one_hot
 from nnef_grad.ops.registry import SHAPES, OpSet
 from nnef_grad.ops.shape import reshaped, transposed
@@ -42,12 +50,28 @@ def tract_core(
     **attributes: Any,
 ) -> Tensor:
     """Emits an operation of the registry, called without its prefix."""
-    declaration = _declarations()[f"{TRACT_CORE}_{name}"]
-    named = zip(declaration.operand_names, operands, strict=True)
-    call = bind(declaration, {**dict(named), **attributes}, dtype)
+    declared = declaration(f"{TRACT_CORE}_{name}")
+    named = zip(declared.operand_names, operands, strict=True)
+    call = bind(declared, {**dict(named), **attributes}, dtype)
     (result,) = emit.emit_op(call, hints=(emit.naming(hint or name),))
     assert isinstance(result, Tensor)
     return result
+
+
+class _Declared(Fragment):
+    """A declaration that pickles say the name of: who reads one imports this module, and so
+    knows what the operation computes.
+    """
+
+    def __reduce__(self) -> Any:
+        return declaration, (self.name,)
+
+
+@cache
+def declaration(name: str) -> Fragment:
+    """The declaration of an operation."""
+    own = _declarations()[name]
+    return _Declared(**{part.name: getattr(own, part.name) for part in fields(own)})
 
 
 @cache
@@ -55,24 +79,46 @@ def _declarations() -> FragmentFile:
     return FragmentFile(Path(__file__).parent / "own_operations.nnef", (TRACT_CORE,))
 
 
-def _same(shape: Shape, *others: Any, **attributes: Any) -> Shape:
-    """That of the first operand."""
-    return shape
+class _Own(NamedTuple):
+    """What an operation computes on arrays, and its shape, by default that of x."""
+
+    evaluate: Evaluation
+    shape: Callable[..., Shape] = lambda x, *others, **attributes: x
 
 
+_NUMPY: dict[str, npt.DTypeLike] = {
+    "f32": np.float64,
+    "i64": np.int64,
+    "bool": np.bool_,
+}
+
+
+def _scatter_nd(x: Array, indices: Array, updates: Array, reduction: str) -> Array:
+    """The updates, added to the blocks that the rows of indices name."""
+    assert reduction == "add"
+    sums = x.copy()
+    np.add.at(sums, tuple(np.moveaxis(indices.astype(int), -1, 0)), updates)
+    return sums
+
+
+_OWN = {
+    "broadcast": _Own(np.broadcast_to, lambda x, shape: shape),
+    "cast": _Own(lambda x, to: cast(x, _NUMPY[to])),
+    "erf": _Own(np.vectorize(erf, otypes=[np.float64])),
+    "gather": _Own(
+        lambda x, i, axis, datum_type: gather(x, i, axis),
+        lambda x, i, axis, datum_type: gather_shape(x, i, axis),
+    ),
+    "range": _Own(
+        lambda start, end, step: np.arange(start, end, step),
+        lambda start, end, step: (len(range(start, end, step)),),
+    ),
+    "scatter_nd": _Own(_scatter_nd),
+    "trilu": _Own(lambda x, k, upper: (np.triu if upper else np.tril)(x, k)),
+}
+enter({f"{TRACT_CORE}_{name}": own.evaluate for name, own in _OWN.items()})
 OPSET = OpSet(
-    shapes={
-        **SHAPES,
-        "tract_core_cast": _same,
-        "tract_core_scatter_nd": _same,
-        "tract_core_erf": _same,
-        "tract_core_trilu": _same,
-        "tract_core_broadcast": lambda x, shape: shape,
-        "tract_core_gather": lambda x, indices, axis, datum_type: gather_shape(
-            x, indices, axis
-        ),
-        "tract_core_range": lambda start, end, step: (len(range(start, end, step)),),
-    }
+    shapes=SHAPES | {f"{TRACT_CORE}_{name}": own.shape for name, own in _OWN.items()}
 )
 
 
@@ -83,26 +129,28 @@ OPSET = OpSet(
 OWN: dict[str, dict[str, Find]] = {"tract": {}, "onnx": {}}
 
 
-def found_by(*runtimes: str, name: str) -> Callable[[Find], Find]:
-    """Enters, for some runtimes, what finds out what takes the place of an operation."""
+def found_by(runtimes: str, *names: str) -> Callable[[Find], Find]:
+    """Enters, for runtimes that a string names, what finds other forms of operations."""
 
     def enter(find: Find) -> Find:
-        for runtime in runtimes:
-            OWN[runtime][name] = find
+        for runtime in runtimes.split():
+            OWN[runtime].update(dict.fromkeys(names, find))
         return find
 
     return enter
 
 
-def put_own(runtime: str, graph: Graph) -> Graph:
-    """The graph with operations of the registry in place of others."""
-    return put_found(graph, OWN[runtime], OPSET)
+def put_own(graph: Graph, runtimes: Iterable[str]) -> Graph:
+    """The graph with operations of the registry in place of others, for these runtimes."""
+    for runtime in OWN.keys() & runtimes:
+        graph = put_found(graph, OWN[runtime], OPSET)
+    return graph
 
 
 # ---- Rows that are added ----
 
 
-@found_by("tract", "onnx", name="matmul")
+@found_by("tract onnx", "matmul")
 def _scattered(op: Operation, near: Relations) -> Decompose | None:
     """Adds rows where a product with a `one_hot` would; None for another product."""
     index = near.chain(op.operands[0], "select", "eq", "cast")
@@ -150,7 +198,7 @@ def _added_rows(
 # ---- Sums from one end of an axis with symbols to each element ----
 
 
-@found_by("tract", "onnx", name="box")
+@found_by("tract onnx", "box")
 def _running_sum(op: Operation, near: Relations) -> Decompose | None:
     """A window of a whole open axis: runtimes want numbers, but have open triangles."""
     axis = _open_axis(op)

@@ -4,7 +4,7 @@ themselves, and that several runtimes make wrong next to each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 from nnef_grad.emit.bodies import (
@@ -30,12 +30,10 @@ from nnef_grad.targets.registry import (
     find_lowering,
     lowering,
     put_found,
+    where,
 )
 from nnef_grad.targets.shape import fill
-from nnef_grad.targets.tensors import is_cast, is_uniform
-
-When = Callable[[Operation], bool]
-
+from nnef_grad.targets.tensors import When, is_cast, is_uniform
 
 # ---- Copies and repetitions ----
 
@@ -111,16 +109,15 @@ def put_literals(graph: Graph, which: When) -> Graph:
     return put_found(graph, dict.fromkeys(_OF_NUMBERS, find)) if literals else graph
 
 
-@each("cast")
-def floor_casts(op: Operation, near: Relations) -> Decompose | None:
-    """Scalars are rounded down before they become integers; runtimes round to zero."""
+def _may_have_fractions(op: Operation, near: Relations) -> bool:
     is_open = is_cast(op, "scalar", "integer")
-    return (
-        _floored if is_open and near.producers[op.inputs[0]].name not in STEPS else None
-    )
+    return is_open and near.producers[op.inputs[0]].name not in STEPS
 
 
-def _floored(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+@each("cast")
+@where(_may_have_fractions)
+def floor_casts(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """Scalars are rounded down before they become integers; runtimes round to zero."""
     whole = emit("floor", op.operands[0], hint="whole")
     return [emit("cast", whole, dtype="integer")]
 
@@ -142,14 +139,11 @@ def put_steps(graph: Graph) -> Graph:
 
 
 @each("tile")
-def join_copies(op: Operation, near: Relations) -> Decompose | None:
+@where(lambda op, near: not has_symbols(op.attributes["repeats"]))
+def join_copies(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """No `tile` is in the body of a loop. tract moves one that is collected out of the loop,
     with the shape of a step, and then refuses the graph.
     """
-    return None if has_symbols(op.attributes["repeats"]) else _joined_copies
-
-
-def _joined_copies(emit: Emitter, op: Operation) -> Sequence[Operand]:
     (x,) = op.inputs
     for axis, count in enumerate(op.attributes["repeats"]):
         if count > 1:
@@ -158,12 +152,9 @@ def _joined_copies(emit: Emitter, op: Operation) -> Sequence[Operand]:
 
 
 @each(LOOP)
-def put_constants_before_loops(op: Operation, near: Relations) -> Decompose | None:
+@where()
+def put_constants_before_loops(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """No constants are in the bodies of loops."""
-    return _with_constants
-
-
-def _with_constants(emit: Emitter, op: Operation) -> Sequence[Operand]:
     loop, operands = hoisted(emit, loop_of(op), op.inputs, constants=True)
     return emit_loop(emit, loop, operands)
 
@@ -206,7 +197,8 @@ _WITH_ZEROS = set_to(border="constant", value=0.0) & ~cropping
 
 
 @each("pad")
-def hold_zeros(op: Operation, near: Relations) -> Decompose | None:
+@where(lambda op, near: op.outputs[0] in near.fact(_misreading) and _WITH_ZEROS(op))
+def hold_zeros(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """Zeros are joined to a tensor, not padded, where a pool or a filter would misread them.
 
     In ONNX, optimisers put zeros around a tensor into what reads it, as padding of its
@@ -215,11 +207,6 @@ def hold_zeros(op: Operation, near: Relations) -> Decompose | None:
     They look through what does nothing, and only they know what that is. The padding of
     the data of a convolution is right by itself, but not next to automatic padding.
     """
-    is_open = op.outputs[0] in near.fact(_misreading) and _WITH_ZEROS(op)
-    return _with_zeros if is_open else None
-
-
-def _with_zeros(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [join_zeros(emit, op.inputs[0], op.attributes["padding"])]
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
-from operator import attrgetter
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -177,21 +176,23 @@ class Relations:
 
 # What takes the place of an operation, given the others of its graph; None if it stays.
 Find = Callable[[Operation, Relations], "Decompose | None"]
-_NAME = attrgetter("name")
 
 
 def put_found(
     graph: Graph, finds: Mapping[str, Find], opset: OpSet | None = None
 ) -> Graph:
     """The graph with what is found in place of operations, by their names."""
-    if finds.keys().isdisjoint(map(_NAME, graph.operations)):
-        return graph
     near = Relations(graph)
+    named = [op for op in graph.operations if op.name in finds]
+    forms = {op: form for op in named if (form := finds[op.name](op, near))}
+    return inline(graph, forms.get, opset) if forms else graph
 
-    def body(op: Operation) -> Decompose | None:
-        return finds[op.name](op, near) if op.name in finds else None
 
-    return inline(graph, body, opset)
+def where(
+    applies: Callable[[Operation, Relations], object] = lambda op, near: True,
+) -> Callable[[Decompose], Find]:
+    """Makes what finds a form of the form, and of where it takes the place."""
+    return lambda form: lambda op, near: form if applies(op, near) else None
 
 
 def each(*names: str) -> Callable[[Find], Callable[[Graph], Graph]]:

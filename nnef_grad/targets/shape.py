@@ -24,7 +24,8 @@ def fill(emit: Emitter, x: Operand, shape: Shape, hint: str | None = None) -> Op
     missing = list(range(len(shape_of(x)), len(shape)))
     if missing:
         x = emit("unsqueeze", x, axes=missing, hint="single")
-    repeats = [whole // part for whole, part in zip(shape, shape_of(x), strict=True)]
+    pairs = zip(shape, shape_of(x), strict=True)
+    repeats = [1 if whole == part else whole // part for whole, part in pairs]
     return x if {*repeats} <= {1} else emit("tile", x, repeats=repeats, hint=hint)
 
 

@@ -23,8 +23,10 @@ When = Callable[[Operation], bool]
 
 
 def is_uniform(op: Operation) -> bool:
-    """Whether all elements of a constant are equal."""
-    return len(set(op.attributes["value"])) == 1
+    """Whether all elements of a constant are the same; two zeros may have two signs."""
+    value = op.attributes["value"]
+    is_zero = value[:1] == (0.0,)
+    return len({*(map(repr, value) if is_zero else value)}) == 1
 
 
 def is_cast(op: Operation, source: str, target: str) -> bool:

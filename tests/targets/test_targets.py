@@ -58,6 +58,39 @@ def test_every_operation_computes_the_same(model: Model, target: str) -> None:
         assert lacking(lowered.graph, target) == []
 
 
+# What the models of single operations do not show.
+TOGETHER = {
+    "a number beside products": document(
+        "a = external(shape = [64, 2]); b = external(shape = [2, 64]);"
+        "c = neg(a); m = matmul(a, b); n = matmul(c, b); s = add(m, n); y = add(s, 1.0);",
+        inputs="a, b",
+    ),
+    "numbers that are added": document(
+        "x = external(shape = [2]); n = add(1.0, 2.0); y = mul(x, n);"
+    ),
+    "zeros of two signs": document(
+        "x = external(shape = [2]); z = constant(shape = [2], value = [0.0, -0.0]);"
+        "y = rcp(z); w = div(1.0, z);",
+        outputs="y, w",
+    ),
+    "a slice of nothing": document(
+        "x = external(shape = [2, 1]); r = sqrt(x);"
+        "y = slice(r, axes = [1], begin = [1], end = [3]);"
+    ),
+}
+
+
+@pytest.mark.parametrize("target", LOWERED)
+@pytest.mark.parametrize("text", TOGETHER.values(), ids=TOGETHER)
+def test_operations_that_meet_compute_the_same(text: str, target: str) -> None:
+    graph = nnef_grad.loads(text)
+    values = random_values(graph, seed=2)
+    lowered = nnef_grad.lower(graph, target)
+    outputs = evaluated(lowered.graph, values, lowered.data)
+    for name, expected in evaluated(graph, values, {}).items():
+        np.testing.assert_allclose(outputs[name], expected, 1e-6)
+
+
 def test_the_interface_stays() -> None:
     text = document(
         "x = external(shape = [2, 3]);\nw = variable(shape = [1, 3], label = 'w');\nr = rcp(x);\ny = mul(r, w);"

@@ -16,14 +16,11 @@ from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.ops.traits import BROADCASTING, MOVING, PRODUCTS, UNARY
 from nnef_grad.targets.elementwise import divided_gelu
 from nnef_grad.targets.own_operations import found_by, tract_core
-from nnef_grad.targets.registry import Relations
+from nnef_grad.targets.registry import Relations, where
 
 
-@found_by("onnx", name="gelu")
-def _gelu(op: Operation, near: Relations) -> Decompose | None:
-    return _gelu_by_erf
-
-
+@found_by("onnx", "gelu")
+@where()
 def _gelu_by_erf(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [emit("mul", op.operands[0], *_probability(op, emit, op))]
 
@@ -36,7 +33,7 @@ def _probability(gelu: Operation, emit: Emitter, _: Operation) -> Sequence[Opera
     return [emit("mul", risen, 0.5, hint="probability")]
 
 
-@found_by("onnx", name="select")
+@found_by("onnx", "select")
 def _choice(op: Operation, near: Relations) -> Decompose | None:
     """The probability in the derivative of gelu; a product in place of a choice between a
     gradient and zero, which takes an eighth of the time.

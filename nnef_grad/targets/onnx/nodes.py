@@ -21,11 +21,10 @@ from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.printer import print_operation
 from nnef_grad.graph.symbols import number_needed_by, symbols
 from nnef_grad.ops.traits import FED
+from nnef_grad.targets.tensors import DTYPES
 
-# The version of ONNX's operators that is written, and what it calls types.
+# The version of ONNX's operators that is written.
 OPSET = 21
-TYPES = {"scalar": np.float32, "integer": np.int64, "logical": np.bool_}
-
 
 # What writes operations.
 WRITERS: dict[str, Callable[[Nodes, Operation], None]] = {}
@@ -33,7 +32,7 @@ writer = entering(WRITERS)
 
 
 def _declared(name: str, dtype: str, shape: Shape) -> Any:
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(TYPES[dtype]))
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(DTYPES[dtype]))
     extents = [str(n) if has_symbols(n) else n for n in shape]
     return helper.make_tensor_value_info(name, kind, extents)
 
@@ -128,7 +127,7 @@ class Nodes:
         label = str(operation.attributes["label"])
         value = np.asarray(self._data[label.lower()])
         is_half = tensor.dtype == "scalar" and value.dtype == np.float16
-        dtype = np.float16 if is_half else TYPES[tensor.dtype]
+        dtype = np.float16 if is_half else DTYPES[tensor.dtype]
         self.put(tensor, value, f"'{label}'", dtype)
         self._enter(tensor)
         if is_half:
@@ -149,7 +148,7 @@ class Nodes:
     def _constant(self, operation: Operation) -> None:
         """Keeps a constant, of which one element may stand for all."""
         (tensor,) = operation.outputs
-        value: Array = np.array(operation.attributes["value"], TYPES[tensor.dtype])
+        value: Array = np.array(operation.attributes["value"], DTYPES[tensor.dtype])
         if value.size != 1 or set(tensor.shape) <= {1}:
             self._keep(self._names[tensor], value.reshape(tensor.shape))
         else:
@@ -186,7 +185,7 @@ class Nodes:
     def operand(self, value: Operand, dtype: str, rank: int | None = None) -> str:
         """The name of an operand; of one with a rank, as ONNX aligns axes from the right."""
         if not isinstance(value, Tensor):
-            return self.constant(value, TYPES[dtype], "number")
+            return self.constant(value, DTYPES[dtype], "number")
         name = self._names[value]
         if rank is None or value.rank in (0, rank):
             return name

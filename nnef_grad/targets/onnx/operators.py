@@ -18,7 +18,8 @@ from nnef_grad.graph.loops import loop_of
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.parts import slice_positions
 from nnef_grad.ops.windows import AxisWindows, is_reverse, windows_of
-from nnef_grad.targets.onnx.nodes import TYPES, Nodes, writer
+from nnef_grad.targets.onnx.nodes import Nodes, writer
+from nnef_grad.targets.tensors import DTYPES
 
 
 def _own(nodes: Nodes, x: Operand) -> str:
@@ -151,7 +152,7 @@ def _write(nodes: Nodes, op: Operation) -> None:
 
 @writer("cast")
 def _cast(nodes: Nodes, op: Operation) -> None:
-    to = np_dtype_to_tensor_dtype(np.dtype(TYPES[op.outputs[0].dtype]))
+    to = np_dtype_to_tensor_dtype(np.dtype(DTYPES[op.outputs[0].dtype]))
     nodes.node("Cast", _first(nodes, op), to=to)
 
 

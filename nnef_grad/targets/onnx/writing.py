@@ -15,6 +15,7 @@ from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.graph.ir import Graph
 from nnef_grad.storage.files import PathLike, refuse_existing, writing
 from nnef_grad.targets import lower
+from nnef_grad.targets.tensors import DTYPES
 
 
 @public
@@ -71,7 +72,7 @@ def write(
     """
     require_onnx()
     from nnef_grad.targets.onnx import operators as _operators  # noqa: F401
-    from nnef_grad.targets.onnx.nodes import TYPES, Nodes
+    from nnef_grad.targets.onnx.nodes import Nodes
     from nnef_grad.targets.onnx.storage import store
 
     place = Path(path)
@@ -88,7 +89,7 @@ def write(
     nodes = Nodes(lowered.graph, arrays, appearance)
     for name, value in (defaults or {}).items():
         tensor = lowered.graph.tensors[name]
-        nodes.put(tensor, value, f"the input '{name}'", TYPES[tensor.dtype])
+        nodes.put(tensor, value, f"the input '{name}'", DTYPES[tensor.dtype])
     store(nodes.model(lowered.graph, metadata), nodes.arrays, place, overwrite)
 
 

@@ -22,24 +22,24 @@ from nnef_grad.language.types import is_generic
 from nnef_grad.ops.shape import with_extent
 from nnef_grad.ops.traits import COPYING, MOVING
 from nnef_grad.targets.conditions import not_one_axis
-from nnef_grad.targets.registry import Relations, each
+from nnef_grad.targets.registry import Relations, each, where
 from nnef_grad.targets.shape import position_lowered
 from nnef_grad.targets.tensors import is_cast
 
 
-@each("cast")
-def move_casts_up(op: Operation, near: Relations) -> Decompose | None:
-    """Casts of integers are before what produced these, or scalars are made instead."""
+def _has_form(op: Operation, near: Relations) -> bool:
     is_open = is_cast(op, "integer", "scalar")
-    has_form = is_open and near.producers[op.inputs[0]].name in _FORMS
-    return _as_scalars if has_form else None
+    return is_open and near.producers[op.inputs[0]].name in _FORMS
 
 
-def _as_scalars(emit: Emitter, cast: Operation) -> Sequence[Operand]:
-    producer = emit.producer(cast.inputs[0])
+@each("cast")
+@where(_has_form)
+def move_casts_up(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """Casts of integers are before what produced these, or scalars are made instead."""
+    (x,) = op.inputs
+    producer = emit.producer(x)
     assert producer is not None
-    results = tensors(_FORMS[producer.name](emit, producer))
-    return [results[producer.outputs.index(cast.inputs[0])]]
+    return [tensors(_FORMS[producer.name](emit, producer))[producer.outputs.index(x)]]
 
 
 def _moved(emit: Emitter, op: Operation) -> Sequence[Operand]:

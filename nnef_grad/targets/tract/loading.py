@@ -40,7 +40,7 @@ from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.ops.parts import section, slice_positions
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.traits import ELEMENTWISE, PRODUCTS, RESHAPING
-from nnef_grad.targets.registry import Relations, each
+from nnef_grad.targets.registry import Relations, each, where
 
 # ---- Large variables that are read several times ----
 
@@ -111,29 +111,22 @@ def longest_axis(x: Tensor) -> int:
 # ---- Results that are divided into parts ----
 
 
-@each("slice")
-def hold_divided(op: Operation, near: Relations) -> Decompose | None:
-    """Slices of results that nothing but slices reads are taken of their flat elements."""
-    return _of_flat_elements if op.inputs[0] in near.fact(_divided) else None
-
-
 def _divided(graph: Graph) -> set[Tensor]:
     """Results element by element that are divided along one axis, not the last one."""
-    near = Relations(graph)
-    results = (op.outputs[0] for op in near.named(*ELEMENTWISE))
+    near, slices = Relations(graph), defaultdict[Tensor, list[Operation]](list)
+    for op in near.named("slice"):
+        slices[op.inputs[0]].append(op)
     return {
         x
-        for x in results
-        if len(near.readers[x]) > 1
-        if _are_parts(x, near.readers[x]) and x not in graph.outputs
+        for x, parts in slices.items()
+        if near.uses[x] == len(parts) > 1 and near.producers[x].name in ELEMENTWISE
+        if _are_parts(x, parts)
     }
 
 
-def _are_parts(x: Tensor, readers: Sequence[Operation]) -> bool:
-    """Whether operations are slices of a tensor, without steps, along one such axis."""
-    if any(op.name != "slice" for op in readers):
-        return False
-    taken = [slice_positions(x.shape, **op.settings) for op in readers]
+def _are_parts(x: Tensor, slices: Sequence[Operation]) -> bool:
+    """Whether slices of a tensor have no steps, and are along one such axis."""
+    taken = [slice_positions(x.shape, **op.settings) for op in slices]
     axes = {axis for positions in taken for axis in positions}
     steps = {own.step for positions in taken for own in positions.values()}
     if len(axes) != 1 or steps != {1}:
@@ -142,8 +135,12 @@ def _are_parts(x: Tensor, readers: Sequence[Operation]) -> bool:
     return not any(map(has_symbols, inner)) and prod(inner[1:]) > 1
 
 
-def _of_flat_elements(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """The same part, of the axis joined with those after it."""
+@each("slice")
+@where(lambda op, near: op.inputs[0] in near.fact(_divided))
+def hold_divided(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """Slices of results that nothing but slices reads are taken of their flat elements: of
+    the axis joined with those after it.
+    """
     (x,) = op.inputs
     ((axis, taken),) = slice_positions(x.shape, **op.settings).items()
     outer, size = x.shape[:axis], prod(x.shape[axis + 1 :])

@@ -16,13 +16,15 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Operand, Operation, tensors
 from nnef_grad.ops.windows import windows_of
 from nnef_grad.targets.maxima import desample_maxima, finds_small_maxima
-from nnef_grad.targets.own_operations import OWN, tract_core
-from nnef_grad.targets.registry import Relations
+from nnef_grad.targets.own_operations import found_by, tract_core
+from nnef_grad.targets.registry import Relations, where
 from nnef_grad.targets.windows import moving_axes
 
 _TYPES = {"scalar": "f32", "integer": "i64", "logical": "bool"}
 
 
+@found_by("tract", "cast")
+@where()
 def _cast(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """By the name that the type has there. Integers stay what they are."""
     (x,) = op.operands
@@ -31,12 +33,16 @@ def _cast(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [tract_core(emit, "cast", x, dtype=op.dtype, to=_TYPES[op.dtype])]
 
 
+@found_by("tract", "gather")
+@where(lambda op, near: tensors(op.operands[1:]))
 def _gather(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """Rows are copied; the standard form for tract is a product with ones and zeros."""
     axis, dtype = op.attributes["axis"], op.outputs[0].dtype
     return [tract_core(emit, "gather", *op.operands, dtype=dtype, axis=axis)]
 
 
+@found_by("tract", "select", "lt", "gt", "eq")
+@where(lambda op, near: op.outputs[0].rank and float in map(type, op.operands))
 def _with_tensors(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """Tensors for numbers: tract goes through them four times as fast."""
     shape = op.outputs[0].shape
@@ -49,12 +55,15 @@ def _with_tensors(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return emit.emit_again(op, operands)
 
 
+@found_by("tract", "pow")
+@where(lambda op, near: op.operands[1] == 3.0)
 def _cubed(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """By products: tract takes a logarithm for other powers than the second."""
     x = op.operands[0]
     return [emit("mul", emit("mul", x, x, hint="squared"), x)]
 
 
+@found_by("tract", "desample")
 def _desampled_in_lines(op: Operation, near: Relations) -> Decompose | None:
     """tract takes elements that are a stride apart one by one, and runs as a whole."""
     source, windows = near.producer(op.operands[1]), windows_of(op)
@@ -62,19 +71,3 @@ def _desampled_in_lines(op: Operation, near: Relations) -> Decompose | None:
         return None
     axes = moving_axes(windows)
     return lambda emit, op: [desample_maxima(emit, op.inputs[0], source, axes)]
-
-
-def _with_tensors_for_numbers(op: Operation, near: Relations) -> Decompose | None:
-    has_number = op.outputs[0].rank > 0 and float in map(type, op.operands)
-    return _with_tensors if has_number else None
-
-
-OWN["tract"].update(
-    {
-        "cast": lambda op, near: _cast,
-        "gather": lambda op, near: _gather if tensors(op.operands[1:]) else None,
-        "pow": lambda op, near: _cubed if op.operands[1] == 3.0 else None,
-        **dict.fromkeys(("select", "lt", "gt", "eq"), _with_tensors_for_numbers),
-        "desample": _desampled_in_lines,
-    }
-)

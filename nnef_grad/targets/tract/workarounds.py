@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of, tensors
 from nnef_grad.ops.parts import section, slice_positions
 from nnef_grad.ops.traits import ELEMENTWISE, PRODUCTS
-from nnef_grad.targets.passes import MOVES, When, leads_to_filter, sources
-from nnef_grad.targets.registry import Relations, each
+from nnef_grad.targets.passes import MOVES, leads_to_filter, sources
+from nnef_grad.targets.registry import Relations, each, where
+from nnef_grad.targets.tensors import When
 
 
 def _reached(graph: Graph, starts: When, passes: When) -> set[Tensor]:
@@ -44,21 +44,13 @@ def _reshaped(graph: Graph) -> set[Tensor]:
     )
 
 
-@each("slice")
-def hold_steps(op: Operation, near: Relations) -> Decompose | None:
-    """A repetition is between a slice that has a stride, and a reshape.
-
-    In tract, such a slice moves up to where its elements come from. On its way it meets
-    the reshape, and its axis is not there: the graph is refused. It does not move over
-    repetitions, nor over padding along all of its axes.
-    """
+def _meets_reshape(op: Operation, near: Relations) -> bool:
     axes = _axes_with_stride(op)
     if not axes or near.fact(_reshaped).isdisjoint(op.inputs):
-        return None
+        return False
     before = near.producers[op.inputs[0]]
     padding = before.attributes["padding"] if before.name == "pad" else None
-    is_held = padding is not None and all(any(padding[axis]) for axis in axes)
-    return None if is_held else _held
+    return padding is None or not all(any(padding[axis]) for axis in axes)
 
 
 def _axes_with_stride(op: Operation) -> list[int]:
@@ -68,8 +60,16 @@ def _axes_with_stride(op: Operation) -> list[int]:
     return [axis for axis, positions in taken.items() if positions.step > 1]
 
 
-def _held(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """The slice of twice the elements, of which it takes the first ones."""
+@each("slice")
+@where(_meets_reshape)
+def hold_steps(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """A repetition is between a slice that has a stride, and a reshape: the slice takes the
+    first of twice the elements.
+
+    In tract, such a slice moves up to where its elements come from. On its way it meets
+    the reshape, and its axis is not there: the graph is refused. It does not move over
+    repetitions, nor over padding along all of its axes.
+    """
     (x,), axis = op.inputs, _axes_with_stride(op)[0]
     repeats = [1 + (i == axis) for i in range(x.rank)]
     twice = emit("tile", x, repeats=repeats, hint="twice")
@@ -81,22 +81,12 @@ def _held(emit: Emitter, op: Operation) -> Sequence[Operand]:
 # ---- Repetitions, and products ----
 
 
-@each("tile")
-def join_repeats(op: Operation, near: Relations) -> Decompose | None:
-    """An element is joined to itself, before it is repeated for a product: along an axis of
-    extent 1, with nothing between but operations of one operand, over which a repetition
-    moves.
-
-    In tract, an axis of extent 1 that is repeated counts as one element in a product
-    after it, which is wrong. It does not if another way was taken from one element to
-    two, nor if it is matrices as a whole that are repeated.
-    """
+def _is_for_product(op: Operation, near: Relations) -> bool:
     if not _repeated_axes(op) or op.dtype != "scalar":
-        return None
+        return False
     source = near.producers[op.inputs[0]]
-    is_given = not source.inputs and source.name != "external"
-    is_multiplied = not is_given and op.outputs[0] in near.fact(_multiplied)
-    return _doubled if is_multiplied else None
+    is_data = not source.inputs and source.name != "external"
+    return not is_data and op.outputs[0] in near.fact(_multiplied)
 
 
 def _multiplied(graph: Graph) -> set[Tensor]:
@@ -123,8 +113,17 @@ def _is_batch(op: Operation) -> bool:
     return len(axes) > 0 and axes[-1] < op.outputs[0].rank - 2
 
 
-def _doubled(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """The repetition of twice the element: two elements are no single one."""
+@each("tile")
+@where(_is_for_product)
+def join_repeats(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """An element is joined to itself, before it is repeated for a product: along an axis of
+    extent 1, with nothing between but operations of one operand, over which a repetition
+    moves.
+
+    In tract, an axis of extent 1 that is repeated counts as one element in a product
+    after it, which is wrong. It does not if another way was taken from one element to
+    two, nor if it is matrices as a whole that are repeated.
+    """
     (x,), axes = op.inputs, _repeated_axes(op)
     repeats = list(op.attributes["repeats"])
     numbers = (a for a in axes if not has_symbols(repeats[a]))
@@ -142,7 +141,8 @@ def _doubled(emit: Emitter, op: Operation) -> Sequence[Operand]:
 
 
 @each("sub")
-def add_opposites(op: Operation, near: Relations) -> Decompose | None:
+@where(lambda op, near: not near.fact(_convolved).isdisjoint(tensors(op.operands[1:])))
+def add_opposites(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """The opposite of a convolution is added to what it is subtracted from.
 
     In tract, the subtraction becomes part of the bias of the convolution, and nothing is
@@ -150,8 +150,8 @@ def add_opposites(op: Operation, near: Relations) -> Decompose | None:
     of matrices, through any operations element by element, and the product is added. The
     opposite of a convolution is not looked at.
     """
-    is_open = not near.fact(_convolved).isdisjoint(tensors(op.operands[1:]))
-    return _opposite_added if is_open else None
+    x, y = op.operands
+    return [emit("add", x, emit("neg", y, hint="opposite"))]
 
 
 def _convolved(graph: Graph) -> set[Tensor]:
@@ -174,25 +174,13 @@ def _is_at_one_position(op: Operation) -> bool:
     )
 
 
-def _opposite_added(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    x, y = op.operands
-    return [emit("add", x, emit("neg", y, hint="opposite"))]
-
-
 # ---- Sums, and filters ----
 
 
-@each("sum_reduce", "mean_reduce")
-def split_sums(op: Operation, near: Relations) -> Decompose | None:
-    """There is another axis for the channels of a filter that is a sum over them, for a
-    convolution by groups; along any axis: a transposition may make it that of the channels.
-
-    In tract, such a sum becomes a part of a convolution of lines, with the wrong axes. It
-    does not if the channels have another axis, or if there are more axes.
-    """
-    has_place = any(op.attributes["axes"]) and op.outputs[0].rank <= 3
-    is_filter = has_place and op.outputs[0] in near.fact(_leading_to_filters)
-    return _split if is_filter else None
+def _sums_filter(op: Operation, near: Relations) -> bool:
+    (total,), has_place = op.outputs, any(op.attributes["axes"])
+    is_open = has_place and total.rank <= 3
+    return is_open and total in near.fact(_leading_to_filters)
 
 
 def _leading_to_filters(graph: Graph) -> set[Tensor]:
@@ -204,7 +192,15 @@ def _leading_to_filters(graph: Graph) -> set[Tensor]:
     return sources(graph, filters, leads_to_filter)
 
 
-def _split(emit: Emitter, op: Operation) -> Sequence[Operand]:
+@each("sum_reduce", "mean_reduce")
+@where(_sums_filter)
+def split_sums(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """There is another axis for the channels of a filter that is a sum over them, for a
+    convolution by groups; along any axis: a transposition may make it that of the channels.
+
+    In tract, such a sum becomes a part of a convolution of lines, with the wrong axes. It
+    does not if the channels have another axis, or if there are more axes.
+    """
     (x,), axes = op.inputs, op.attributes["axes"]
     last = max(axes)
     moved = [axis + 1 if axis == last else axis for axis in axes]
