@@ -4,7 +4,7 @@ they are and compute, where they stand for others, and what they are where the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import fields
 from functools import cache, partial
 from math import erf, prod
@@ -140,10 +140,10 @@ def found_by(runtimes: str, *names: str) -> Callable[[Find], Find]:
     return enter
 
 
-def put_own(graph: Graph, runtimes: Iterable[str]) -> Graph:
+def put_own(graph: Graph, runtimes: Container[str]) -> Graph:
     """The graph with operations of the registry in place of others, for these runtimes."""
-    for runtime in OWN.keys() & runtimes:
-        graph = put_found(graph, OWN[runtime], OPSET)
+    for runtime, finds in OWN.items():
+        graph = put_found(graph, finds, OPSET) if runtime in runtimes else graph
     return graph
 
 
