@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.inliner import inline_local_functions, inline_selected_functions
 from onnx.numpy_helper import to_array
 from onnx.shape_inference import infer_shapes
@@ -37,13 +36,13 @@ _OF_ROWS = LAYERS | {"batch_normalization"}
 
 def read(
     model: Any,
-    value: Callable[[Any], Array],
+    arrays: Mapping[str, Array],
     name: str,
     shapes: Mapping[str, Sequence[int]],
     batch: int | None,
     symbols: Mapping[str, int],
 ) -> Model:
-    """The graph of a model, which may be changed; `value` gives that of an initializer."""
+    """The graph of a model, which may be changed, with the arrays of its initializers."""
     if not model.graph.node or not model.opset_import:
         raise UsageError(f"'{name}' is not an ONNX file: it has no graph")
     model = _expanded(model)
@@ -55,13 +54,13 @@ def read(
     infos = () if is_other else (*graph.value_info, *graph.output)
     inferred = {v.name: s for v in infos if (s := _shape(v.type)) is not None}
     reading = ModelReading(name, model.opset_import, version, inferred)
-    stored = {i.name for i in graph.initializer}
+    stored = dict.fromkeys(i.name for i in graph.initializer)
     inputs = [v for v in graph.input if v.name not in stored]
     extents = _input_shapes(inputs, shapes, batch, symbols)
-    notes = warnings(graph, value)
-    known = {i.name: _value(reading, i, value) for i in graph.initializer}
+    notes = warnings(graph, arrays)
+    known = {name: _value(reading, name, arrays[name]) for name in stored}
     fed = {v.name: _input(reading, v, extents[v.name]) for v in inputs}
-    nodes = with_idioms(list(graph.node), _numbers(graph, value))
+    nodes = with_idioms(list(graph.node), _numbers(graph, arrays))
     for field, kept in ((graph.node, nodes), (graph.initializer, [])):
         del field[:]
         field.extend(kept)
@@ -145,9 +144,9 @@ def _model(
     return Model(whole, reading.data_of(whole), InFile(called, shapes))
 
 
-def _numbers(graph: Any, value: Callable[[Any], Array]) -> dict[str, Array]:
+def _numbers(graph: Any, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """The constants without axes, by name."""
-    numbers = {i.name: value(i) for i in graph.initializer if not i.dims}
+    numbers = {i.name: arrays[i.name] for i in graph.initializer if not i.dims}
     for node in graph.node:
         # That of a definition may have no value.
         if node.op_type == "Constant" and [a.name for a in node.attribute] == ["value"]:
@@ -157,14 +156,12 @@ def _numbers(graph: Any, value: Callable[[Any], Array]) -> dict[str, Array]:
     return numbers
 
 
-def _value(
-    reading: ModelReading, initializer: Any, value: Callable[[Any], Array]
-) -> Any:
+def _value(reading: ModelReading, name: str, array: Array) -> Any:
     """The value of an initializer: what may be a parameter is a variable."""
-    kind = tensor_dtype_to_np_dtype(initializer.data_type)
-    if kind.kind in "iub" or not initializer.dims:
-        return value(initializer)
-    return Later(lambda: reading.stored(initializer.name, value(initializer)))
+    # Integers of four bits are no integers for numpy.
+    if array.dtype.kind == "b" or "int" in array.dtype.name or not array.ndim:
+        return array
+    return Later(lambda: reading.stored(name, array))
 
 
 def _input(reading: ModelReading, value: Any, shape: Shape) -> Tensor:
@@ -217,12 +214,17 @@ def _input_shapes(
 
     shapes: dict[str, Shape] = {}
     for value in inputs:
-        own = enumerate(value.type.tensor_type.shape.dim)
+        kind = value.type.tensor_type
+        own = enumerate(kind.shape.dim)
         shape: Shape = tuple(extent(value, *dimension) for dimension in own)
         if batch is not None and shape:
             shape = (batch, *shape[1:])
         whole = shapes[value.name] = tuple(given.get(value.name, shape))
-        if len(whole) != len(shape):
+        is_open = bool(kind.elem_type) and not kind.HasField("shape")
+        if is_open and value.name not in given:
+            message = f"the file has no shape for the input '{value.name}': give it one"
+            raise UsageError(message)
+        if len(whole) != len(shape) and not is_open:
             ranks = f"has the rank {len(shape)}, and {list(whole)} is given"
             raise UsageError(f"the input '{value.name}' {ranks}")
     _refuse_unknown("symbol", symbols, [*named.values()])
