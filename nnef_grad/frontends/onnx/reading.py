@@ -140,10 +140,20 @@ class ModelReading(Conversion):
             node = Node(self, proto, operands, known)
             values = OPERATIONS[node.kind](node, *operands)
             values = values if isinstance(values, list) else [values]
+            values[0] = self._whole(node, values[0])
         results = dict(zip(proto.output, values, strict=False))
         for name, x in results.items():
             self._check(proto, name, x)
         return {name: x for name, x in results.items() if name}
+
+    def _whole(self, node: Node, x: Any) -> Any:
+        """A first result: what ONNX computes of integers alone, NNEF may in scalars."""
+        operand = node.operand(0)
+        is_scalar = isinstance(x, Tensor) and x.dtype == "scalar"
+        if not is_scalar or operand is None or not _keeps_type(node.kind, self.version):
+            return x
+        is_whole = not isinstance(operand, list) and dtype_of(operand) == "integer"
+        return self.cast(x, "integer", node.hint, node.span) if is_whole else x
 
     def _is_computed(self, proto: Any, operands: Sequence[Any]) -> bool:
         if proto.op_type == "Constant":
@@ -151,7 +161,7 @@ class ModelReading(Conversion):
         present = [x for x in operands if x is not None]
         are_known = all(is_known(x) and not isinstance(x, list) for x in present)
         has_graphs = any(attribute.HasField("g") for attribute in proto.attribute)
-        is_plain = proto.op_type != "Dropout" and not has_graphs
+        is_plain = proto.op_type not in _NEVER_COMPUTED and not has_graphs
         is_closed = are_known and not any(map(is_open, present))
         return bool(present) and is_plain and is_closed
 
@@ -180,6 +190,9 @@ class ModelReading(Conversion):
 
     def stored(self, name: str, array: Array) -> Tensor:
         """The variable of an initializer."""
+        if array.dtype.kind not in "fV":
+            what = f"'{name}' is of type {array.dtype}, which NNEF does not have"
+            raise UnsupportedError(self.refusal(what))
         variable = self.variable(name, array.astype(np.float32, copy=False))
         self.values[variable] = array
         return variable
@@ -217,6 +230,13 @@ class ModelReading(Conversion):
         return is_wanted and value.size > 0 and not is_uniform(value)
 
 
+# What onnx would compute as something else: the identity, weights that may be trained, and
+# sequences, of which it would make arrays.
+_NEVER_COMPUTED = (
+    "DequantizeLinear", "Dropout", "SequenceConstruct", "SplitToSequence"
+)  # fmt: skip
+
+
 def _described(node: Any) -> str:
     """The name of a node in messages."""
     return f"'{node.op_type}'" + (f" (node '{node.name}')" if node.name else "")
@@ -229,6 +249,17 @@ def _known_attributes(kind: str) -> frozenset[str] | None:
         return frozenset(get_schema(kind, NEWEST, "").attributes)
     except SchemaError:
         return None
+
+
+@cache
+def _keeps_type(kind: str, version: int) -> bool:
+    """Whether the first result has the data type of the first operand."""
+    try:
+        schema = get_schema(kind, version, "")
+    except SchemaError:
+        return False
+    operands = schema.inputs[:1]
+    return any(x.type_str == schema.outputs[0].type_str for x in operands)
 
 
 class Node(View):

@@ -267,6 +267,9 @@ def _one_by_one(
         condition, *results = node.reading.run(body, inner)
         states, row = results[: len(states)], results[len(states) :]
         rows.append(row)
+    collected = range(len(states), len(node.proto.output))
+    is_empty = not rows and any(map(node.uses, collected))
+    node.require(not is_empty, "it has no iterations, whose results are collected")
     columns = zip(*rows, strict=True)
     return [*states, *(stacked(node, list(column), 0) for column in columns)]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from nnef_grad.frontends.expansions.reductions import product
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
-from nnef_grad.frontends.values import shape_of
+from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.language.library import standard
 
 _REDUCTIONS = {
@@ -35,6 +35,8 @@ def _reduction(node: Node, x: Any, *_: Any) -> Any:
         reduced = node(name, x, axes=axes)
     else:
         reduced = node.expand(name, node.scalars(x), axes=axes)
+    if dtype_of(x) == "integer":
+        reduced = node.converted(reduced, "integer")
     return _kept(node, reduced, axes)
 
 
