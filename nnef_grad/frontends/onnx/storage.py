@@ -85,7 +85,8 @@ def _data_type(tensor: Any) -> np.dtype[Any]:
     if tensor.data_type not in get_all_tensor_dtypes():
         message = f"'{tensor.name}' has an unknown data type, {tensor.data_type}"
         raise ValueError(message)
-    return np.dtype(tensor_dtype_to_np_dtype(tensor.data_type))
+    kind: np.dtype[Any] = tensor_dtype_to_np_dtype(tensor.data_type)
+    return kind
 
 
 def _graph(file: BinaryIO, field: _Field, arrays: dict[str, Array]) -> bytes:
