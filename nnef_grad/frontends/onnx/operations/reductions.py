@@ -22,11 +22,9 @@ _REDUCTIONS = {
 @onnx_op(*_REDUCTIONS, "ReduceProd")
 def _reduction(node: Node, x: Any, *_: Any) -> Any:
     """A reduction: over all axes if none are given, unless that is a no-op."""
-    rank = len(shape_of(x))
-    does_nothing = node.get("noop_with_empty_axes", 0)
-    wanted = node.items("axes", 1, []) or ([] if does_nothing else range(rank))
-    axes = sorted(node.axis(axis, rank) for axis in wanted)
-    if not axes:
+    items = node.items("axes", 1, [])
+    axes = node.axes(items, len(shape_of(x)))
+    if not axes or (not items and node.get("noop_with_empty_axes", 0)):
         return x
     name = _REDUCTIONS.get(node.kind, "")
     if not name:
