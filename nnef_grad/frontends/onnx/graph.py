@@ -19,16 +19,18 @@ from nnef_grad.frontends.onnx.idioms import with_idioms
 from nnef_grad.frontends.onnx.model import InFile, Model
 from nnef_grad.frontends.onnx.operations.elementwise import DATA_TYPES
 from nnef_grad.frontends.onnx.parameters import warnings
-from nnef_grad.frontends.onnx.reading import OPERATIONS, ModelReading
+from nnef_grad.frontends.onnx.reading import (
+    DOMAINS,
+    OPERATIONS,
+    ModelReading,
+    graphs_of,
+)
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.graph.extents import symbol
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import put_inputs_first
 from nnef_grad.ops.traits import LAYERS
-
-# The domains of standard ONNX operations.
-_DOMAINS = ("", "ai.onnx")
 
 # What reads a vector of channels as a row.
 _OF_ROWS = LAYERS | {"batch_normalization"}
@@ -48,17 +50,15 @@ def read(
     model = _expanded(model)
     graph = model.graph
     _refuse_operations(graph, name)
-    (version,) = (o.version for o in model.opset_import if o.domain in _DOMAINS)
     # What onnx has inferred is not so for other shapes.
     is_other = shapes or batch is not None or symbols
     infos = () if is_other else (*graph.value_info, *graph.output)
     inferred = {v.name: s for v in infos if (s := _shape(v.type)) is not None}
-    reading = ModelReading(name, model.opset_import, version, inferred)
-    stored = dict.fromkeys(i.name for i in graph.initializer)
-    inputs = [v for v in graph.input if v.name not in stored]
+    reading = ModelReading(name, model.opset_import, inferred)
+    inputs = [v for v in graph.input if v.name not in arrays]
     extents = _input_shapes(inputs, shapes, batch, symbols)
     notes = warnings(graph, arrays)
-    known = {name: _value(reading, name, arrays[name]) for name in stored}
+    known = {name: _value(reading, name, array) for name, array in arrays.items()}
     fed = {v.name: _input(reading, v, extents[v.name]) for v in inputs}
     nodes = with_idioms(list(graph.node), _numbers(graph, arrays))
     for field, kept in ((graph.node, nodes), (graph.initializer, [])):
@@ -74,7 +74,7 @@ def _expanded(model: Any) -> Any:
     """
     if model.functions:
         model = inline_local_functions(model)
-    kinds = {n.op_type for n in _nodes(model.graph) if n.domain in _DOMAINS}
+    kinds = {n.op_type for n in _nodes(model.graph) if n.domain in DOMAINS}
     for kind in sorted(kinds - _KNOWN):
         # Without its definition, or types that this depends on, it is refused later.
         with suppress(RuntimeError, TypeError):
@@ -93,7 +93,7 @@ _KNOWN = OPERATIONS.keys() | {"Constant"}
 
 def _refuse_operations(graph: Any, name: str) -> None:
     nodes = list(_nodes(graph))
-    foreign = {n.domain: n.op_type for n in nodes if n.domain not in _DOMAINS}
+    foreign = {n.domain: n.op_type for n in nodes if n.domain not in DOMAINS}
     if foreign:
         named = ", ".join(f"'{domain}.{kind}'" for domain, kind in foreign.items())
         message = f"'{name}' has operations that are not standard ONNX: {named}"
@@ -108,9 +108,8 @@ def _refuse_operations(graph: Any, name: str) -> None:
 def _nodes(graph: Any) -> Iterator[Any]:
     for node in graph.node:
         yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _nodes(attribute.g)
+        for inner in graphs_of(node):
+            yield from _nodes(inner)
 
 
 # ---- The graph ----
@@ -146,7 +145,7 @@ def _model(
 
 def _numbers(graph: Any, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """The constants without axes, by name."""
-    numbers = {i.name: arrays[i.name] for i in graph.initializer if not i.dims}
+    numbers = {name: array for name, array in arrays.items() if not array.ndim}
     for node in graph.node:
         # That of a definition may have no value.
         if node.op_type == "Constant" and [a.name for a in node.attribute] == ["value"]:
@@ -158,8 +157,9 @@ def _numbers(graph: Any, arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 def _value(reading: ModelReading, name: str, array: Array) -> Any:
     """The value of an initializer: what may be a parameter is a variable."""
-    # Integers of four bits are no integers for numpy.
-    if array.dtype.kind == "b" or "int" in array.dtype.name or not array.ndim:
+    # Integers of four bits are no integers for numpy; nothing is a left out operand.
+    is_integer = array.dtype.kind == "b" or "int" in array.dtype.name
+    if is_integer or not array.ndim or not array.size:
         return array
     return Later(lambda: reading.stored(name, array))
 
