@@ -23,8 +23,7 @@ _SHOWN = 3
 
 def warnings(graph: Any, arrays: Mapping[str, Array]) -> list[Problem]:
     """Warnings about initializers, for users who train the graph."""
-    stored = {i.name: arrays[i.name] for i in graph.initializer}
-    scalars = {name: x for name, x in stored.items() if x.dtype.kind == "f"}
+    scalars = {name: x for name, x in arrays.items() if x.dtype.kind == "f"}
     numbers = [name for name, x in scalars.items() if not x.ndim]
     uses = _uses(graph.node)
     messages = [f"'{n}' becomes a number, which has no gradient" for n in numbers]

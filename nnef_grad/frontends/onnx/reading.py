@@ -48,6 +48,9 @@ onnx_op = entering(OPERATIONS)
 _FRAGMENTS = Path(__file__).parent / "onnx.nnef"
 FORMULAS = {n: f for n, f in FragmentFile(_FRAGMENTS).items() if n[0].isupper()}
 
+# The domains of standard ONNX operations.
+DOMAINS = ("", "ai.onnx")
+
 # The operator set whose attributes are known.
 NEWEST = 21
 
@@ -63,15 +66,13 @@ class ModelReading(Conversion):
         failed: the names of tensors that have no value, as their nodes have failed.
     """
 
-    def __init__(
-        self, name: str, opsets: Any, version: int, shapes: Mapping[str, Shape]
-    ) -> None:
+    def __init__(self, name: str, opsets: Any, shapes: Mapping[str, Shape]) -> None:
         super().__init__(_FRAGMENTS)
         # Of the graph; the body of a loop has another one, and no variables.
         self._outermost = self.emitter
         self.name = name
         self.opsets = opsets
-        self.version = version
+        (self.version,) = (o.version for o in opsets if o.domain in DOMAINS)
         self.shapes = shapes
         self.read: set[str] = set()
         self.values: dict[Tensor, Array] = {}
@@ -160,8 +161,7 @@ class ModelReading(Conversion):
             return True
         present = [x for x in operands if x is not None]
         are_known = all(is_known(x) and not isinstance(x, list) for x in present)
-        has_graphs = any(attribute.HasField("g") for attribute in proto.attribute)
-        is_plain = proto.op_type not in _NEVER_COMPUTED and not has_graphs
+        is_plain = proto.op_type not in _NEVER_COMPUTED and not graphs_of(proto)
         is_closed = are_known and not any(map(is_open, present))
         return bool(present) and is_plain and is_closed
 
@@ -235,6 +235,11 @@ class ModelReading(Conversion):
 _NEVER_COMPUTED = (
     "DequantizeLinear", "Dropout", "SequenceConstruct", "SplitToSequence"
 )  # fmt: skip
+
+
+def graphs_of(node: Any) -> list[Any]:
+    """The graphs that are attributes of a node: branches, and bodies of loops."""
+    return [attribute.g for attribute in node.attribute if attribute.HasField("g")]
 
 
 def _described(node: Any) -> str:

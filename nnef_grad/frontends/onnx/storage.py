@@ -35,7 +35,9 @@ class _Field(NamedTuple):
 
 
 def load(path: Path) -> tuple[Any, dict[str, Array]]:
-    """The model in a file, without the data of large initializers, and the arrays of all."""
+    """The model in a file, without the data of large initializers, and the arrays of all,
+    in their order.
+    """
     arrays: dict[str, Array] = {}
     with path.open("rb") as file:
         parts = [
@@ -48,13 +50,13 @@ def load(path: Path) -> tuple[Any, dict[str, Array]]:
     for initializer in model.graph.initializer:
         name = initializer.name
         if uses_external_data(initializer):
-            array = arrays[name] = _beside(initializer, path.parent)
-            if array.nbytes <= _SMALL:
-                initializer.CopyFrom(from_array(array, name))
+            arrays[name] = _beside(initializer, path.parent)
+            if arrays[name].nbytes <= _SMALL:
+                initializer.CopyFrom(from_array(arrays[name], name))
         elif name not in arrays:
             _data_type(initializer)
             arrays[name] = np.asarray(to_array(initializer))
-    return model, arrays
+    return model, {i.name: arrays[i.name] for i in model.graph.initializer}
 
 
 def _beside(initializer: Any, folder: Path) -> Array:

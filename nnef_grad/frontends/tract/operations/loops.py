@@ -209,9 +209,8 @@ class _Kept:
         names = [*self.full, *self.states, *self.scanned]
         values: dict[str, Any] = {**self.known, **dict(zip(names, inputs, strict=True))}
         for name, (x, axis, chunk) in self.scanned.items():
-            if abs(chunk) != 1:
-                shape = with_extent(x.shape, axis, abs(chunk))
-                values[name] = self.view.reshaped(values[name], shape, name)
+            shape = with_extent(x.shape, axis, abs(chunk))
+            values[name] = self.view.reshaped(values[name], shape, name)
         own = {p.name: values[p.name] for p in self.fragment.parameters}
         reading = self.view.reading
         results = reading.results_of(self.fragment, own, str, self.view.span)
