@@ -141,20 +141,12 @@ class ModelReading(Conversion):
             node = Node(self, proto, operands, known)
             values = OPERATIONS[node.kind](node, *operands)
             values = values if isinstance(values, list) else [values]
-            values[0] = self._whole(node, values[0])
+            if operands and _keeps_type(node.kind, self.version):
+                values[0] = node.like(operands[0], values[0])
         results = dict(zip(proto.output, values, strict=False))
         for name, x in results.items():
             self._check(proto, name, x)
         return {name: x for name, x in results.items() if name}
-
-    def _whole(self, node: Node, x: Any) -> Any:
-        """A first result: what ONNX computes of integers alone, NNEF may in scalars."""
-        operand = node.operand(0)
-        is_scalar = isinstance(x, Tensor) and x.dtype == "scalar"
-        if not is_scalar or operand is None or not _keeps_type(node.kind, self.version):
-            return x
-        is_whole = not isinstance(operand, list) and dtype_of(operand) == "integer"
-        return self.cast(x, "integer", node.hint, node.span) if is_whole else x
 
     def _is_computed(self, proto: Any, operands: Sequence[Any]) -> bool:
         if proto.op_type == "Constant":
@@ -263,8 +255,8 @@ def _keeps_type(kind: str, version: int) -> bool:
         schema = get_schema(kind, version, "")
     except SchemaError:
         return False
-    operands = schema.inputs[:1]
-    return any(x.type_str == schema.outputs[0].type_str for x in operands)
+    operand, result = schema.inputs[0], schema.outputs[0]
+    return str(operand.type_str) == str(result.type_str)
 
 
 class Node(View):
@@ -311,9 +303,9 @@ class Node(View):
             self.refuse(f"{name} is missing")
         return list(np.ravel(np.asarray(value)).tolist())
 
-    def along(self, default: int, x: Any, name: str = "axis") -> int:
+    def along(self, default: int, x: Any) -> int:
         """The axis of an operand that an attribute names, counted from the first."""
-        return self.axis(self.get(name, default), len(shape_of(x)))
+        return self.axis(self.get("axis", default), len(shape_of(x)))
 
     def known(self, value: Any, name: str) -> Any:
         """A value that must be known before the model is run."""
@@ -345,6 +337,13 @@ class Node(View):
     def scalars(self, x: Any) -> Any:
         """A tensor of scalars."""
         return x if dtype_of(x) == "scalar" else self.converted(x, "scalar")
+
+    def like(self, operand: Any, x: Any) -> Any:
+        """A value that is whole if an operand is: NNEF may have computed it in scalars."""
+        is_scalar = isinstance(x, Tensor) and x.dtype == "scalar"
+        is_array = isinstance(operand, (Tensor, np.ndarray))
+        is_whole = is_array and dtype_of(operand) == "integer"
+        return self("cast", x, dtype="integer") if is_scalar and is_whole else x
 
     def row(self, x: Any, default: float = 0.0) -> Any:
         """A vector of channels with a leading batch axis; or a number in its place."""

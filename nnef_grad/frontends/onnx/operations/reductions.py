@@ -34,6 +34,7 @@ def _reduction(node: Node, x: Any, *_: Any) -> Any:
     else:
         reduced = node.expand(name, node.scalars(x), axes=axes)
     if dtype_of(x) == "integer":
+        # Of a mean, the fraction goes.
         reduced = node.converted(reduced, "integer")
     return _kept(node, reduced, axes)
 

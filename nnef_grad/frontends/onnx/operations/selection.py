@@ -103,5 +103,6 @@ def _one_hot(node: Node, indices: Any, depth: Any, values: Any) -> Any:
     (extent,) = np.ravel(node.known(depth, "depth")).tolist()
     off, on = map(float, np.ravel(node.known(values, "values")).tolist())
     axis = node.get("axis", -1)
-    y = expansion.one_hot(node, indices, axis, int(extent), off, on)
-    return node("cast", y, dtype=dtype_of(values))
+    return node.like(
+        values, expansion.one_hot(node, indices, axis, int(extent), off, on)
+    )
