@@ -228,6 +228,7 @@ class _Kept:
     def _row(self, value: Any, name: str, way: Way) -> Tensor:
         """The part of a result that each step collects: one element along the axis."""
         part = self._pinned(value, name)
+        self.view.axis(way.axis, part.rank)
         self.parts[name] = part.shape
         if way.fits(part.shape):
             return part
