@@ -21,13 +21,12 @@ from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type
 from nnef_grad.ops.registry import OpSet
 
-# The results of these are integers where their operands are; a quotient is truncated.
-WHOLE = frozenset(
-    {
-        "add", "sub", "mul", "div", "neg", "abs", "sign", "min", "max", "pad", "sqr",
-        "sum_reduce", "min_reduce", "max_reduce", "floor", "ceil", "round",
-    }
-)  # fmt: skip
+# The results of these are integers where their operands are; some of them are truncated.
+FRACTIONS = frozenset({"div", "mean_reduce"})
+WHOLE = FRACTIONS | {
+    "add", "sub", "mul", "neg", "abs", "sign", "min", "max", "clamp", "relu", "pad",
+    "sqr", "sum_reduce", "min_reduce", "max_reduce", "floor", "ceil", "round",
+}  # fmt: skip
 
 
 def fold(

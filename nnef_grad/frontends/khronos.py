@@ -177,6 +177,9 @@ def _reference(value: Any) -> Any:
         return [_reference(item) for item in value]
     if value.producer is not None:
         return nnef.Identifier(value.name)
+    if np.size(value.data) != 1 or value.data is None:
+        message = f"nothing makes '{value.name}', which is no number"
+        raise UsageError(f"{message}: make it a variable, or a constant")
     number = np.asarray(value.data).item()
     # NNEF cannot write an infinity.
     is_float = isinstance(number, float) and number == number

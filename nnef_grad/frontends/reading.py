@@ -20,7 +20,7 @@ from nnef_grad.emit.arithmetic import compute
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import VISIT, Evaluator, Scope
 from nnef_grad.frontends.arguments import fit, match
-from nnef_grad.frontends.folding import WHOLE, fold
+from nnef_grad.frontends.folding import FRACTIONS, WHOLE, fold
 from nnef_grad.frontends.values import (
     as_array,
     common_dtype,
@@ -265,7 +265,7 @@ class Reading(Evaluator):
         parts: list[Any] = [list(r) if isinstance(r, tuple) else r for r in results]
         if fragment.name in WHOLE and all(map(_is_whole, operands)):
             # Of integers, which NNEF computes in scalars.
-            if fragment.name == "div":
+            if fragment.name in FRACTIONS:
                 return self.library("truncate", parts, {}, hint, place)
             return self.cast(parts[0], "integer", hint, place)
         return parts[0] if len(parts) == 1 else tuple(parts)

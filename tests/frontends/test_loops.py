@@ -293,6 +293,7 @@ def test_the_target_that_has_loops_keeps_them(tmp_path: Path) -> None:
             "state 'b' of type scalar and shape [1, 1] becomes 'c' of type scalar and shape",
         ),
         ("n = exp(a)", "n = exp(a, a)", "too many arguments"),
+        ("'full', 0", "'full', 2", "there is no axis 2, the rank is 2"),
         ("('b', h, 'c')", "('b', 3, 'c')", "carries and scans tensors, and 3 is none"),
         (
             "h = external(shape = [1, 3]);",

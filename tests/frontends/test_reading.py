@@ -436,6 +436,26 @@ def test_integers_in_the_place_of_scalars() -> None:
 # ---- What reads models ----
 
 
+@pytest.mark.parametrize(
+    ("value", "halves"),
+    [
+        ("clamp(i, 0, 5)", [0, 2, 1, 2, 0, 2]),
+        ("relu(i)", [0, 3, 1, 3, 0, 2]),
+        ("mean_reduce(i, axes = [1])", [1, 1]),
+    ],
+)
+def test_what_tract_computes_of_integers_is_whole(
+    value: str, halves: list[int]
+) -> None:
+    statements = (
+        "i = tract_core_cast(x, to = 'i64');\n"
+        f"    y = tract_core_cast({value} / 2, to = 'f32');"
+    )
+    x = np.array([[1, 7, 3], [6, -3, 5]])
+    y = nnef_grad.evaluate(nnef_grad.loads(document(statements)), {"x": x})["y"]
+    np.testing.assert_array_equal(y.ravel(), halves)
+
+
 def test_a_module_of_torch_reads_the_dialect(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     from nnef_grad.torch import Module

@@ -8,6 +8,7 @@ import nnef
 import numpy as np
 import numpy.typing as npt
 import pytest
+from nnef_tools.model import Tensor
 from support.checks import document
 from support.operation_models import Model, models
 
@@ -119,3 +120,13 @@ def test_operations_of_other_formats_are_refused() -> None:
     with pytest.raises(nnef_grad.UsageError) as caught:
         interop.from_nnef_tools(graph)
     assert caught.value.message == "'Mul' is not a standard operation of NNEF"
+
+
+def test_arrays_that_nothing_makes_are_refused() -> None:
+    for data in (np.ones((1, 3)), None):
+        graph = interop.to_nnef_tools(nnef_grad.loads(TEXT))
+        tensor = Tensor(graph, "c", (1, 3), np.float32, data)
+        multiply = graph.operations[-1]
+        multiply.inputs = (multiply.inputs[0], tensor)
+        with pytest.raises(nnef_grad.UsageError, match="nothing makes 'c'"):
+            interop.from_nnef_tools(graph)

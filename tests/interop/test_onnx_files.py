@@ -89,6 +89,7 @@ NODES = [
     node("Col2Im", 18, (2, 12, 12), integers(4, 5), integers(2, 2)),
     node("Col2Im", 18, (1, 8, 12), integers(4, 5), integers(2, 2), pads=[1, 0, 0, 1], strides=[1, 2], dilations=[1, 1]),
     *(node("Softmax", version, (2, 3, 4)) for version in (11, 13)),
+    node("Resize", 11, IMAGE, scalars(), scalars(1, 1, 2, 2), mode="linear"),
     *(node("LogSoftmax", version, (2, 3, 4), axis=1) for version in (11, 13)),
     *(
         node("AveragePool", 13, IMAGE, pads=pads, ceil_mode=1, count_include_pad=counts, **POOL)
@@ -108,9 +109,11 @@ NODES = [
         for attributes in (
             {"auto_pad": "SAME_LOWER"},
             {"output_shape": [12, 14]},
+            {"output_shape": [11, 13], "output_padding": [1, 1]},
             {"pads": [1, 0, 1, 1], "output_padding": [1, 0]},
         )
     ),
+    node("ConvTranspose", 13, IMAGE, SPREAD, strides=[3, 3], output_shape=[20, 22]),
     *(node(kind, 13, (3, 4), (4,), (3, 1)) for kind in ("Max", "Min", "Sum", "Mean")),
     node("Max", 13, (3, 4)),
     node("Sum", 13, (4,), (3, 4)),

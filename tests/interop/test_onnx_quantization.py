@@ -111,6 +111,23 @@ def test_constant_codes_are_a_variable(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_constant_codes_of_one_scale_are_a_variable(bits: int, tmp_path: Path) -> None:
+    kind = {4: onnx.TensorProto.INT4, 8: onnx.TensorProto.INT8}[bits]
+    nodes = [
+        onnx.helper.make_node("DequantizeLinear", ["w", "scale"], ["numbers"]),
+        onnx.helper.make_node("Mul", ["x", "numbers"], ["y"]),
+    ]
+    path = file_of(tmp_path, nodes, {"scale": np.float32(0.5)}, [2, 2])
+    file = onnx.load(path)
+    codes = onnx.helper.make_tensor("w", kind, [2, 2], np.array([1, -2, 3, 4]))
+    file.graph.initializer.append(codes)
+    onnx.save(file, path)
+    model = from_onnx(path)
+    assert [*model.graph.labels] == ["numbers"]
+    np.testing.assert_array_equal(model.data["numbers"], [[0.5, -1], [1.5, 2]])
+
+
 def test_codes_that_are_not_integers_are_refused(tmp_path: Path) -> None:
     ml_dtypes = pytest.importorskip("ml_dtypes")
     constants = {

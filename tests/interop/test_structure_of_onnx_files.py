@@ -4,6 +4,7 @@ initializers that are no single parameter.
 
 from __future__ import annotations
 
+import tracemalloc
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -154,19 +155,155 @@ def test_branches_of_unknown_conditions_are_refused(tmp_path: Path) -> None:
             ("SplitToSequence", "v two", "s", {"axis": 1}),
             ("ConcatFromSequence", "s", "y", {"axis": 0}),
         ],
+        [
+            ("SequenceConstruct", "two ones", "s", {}),
+            ("SequenceAt", "s one", "a", {}),
+            ("Cast", "a", "f", {"to": FLOAT}),
+            ("Mul", "v f", "y", {}),
+        ],
+        [
+            ("SplitToSequence", "eight sizes", "s", {"axis": 0}),
+            ("SequenceAt", "s one", "a", {}),
+            ("Cast", "a", "f", {"to": FLOAT}),
+            ("Mul", "v f", "y", {}),
+        ],
     ],
-    ids=["construct", "insert", "split", "split-in-parts"],
+    ids=["construct", "insert", "split", "split-in-parts", "known", "known-parts"],
 )
 def test_sequences_become_their_tensors(nodes: Any, tmp_path: Path) -> None:
     if nodes[-1][0] == "SequenceAt":
         nodes = [*nodes[:-1], ("SequenceAt", "s one", "a", {}), ("Mul", "a f", "y", {})]
     made = [make(kind, a, b, **attributes) for kind, a, b, attributes in nodes]
-    data = {"one": np.int64(1), "last": np.int64(-1), "two": np.int64(2)}
+    data = {
+        "one": np.int64(1),
+        "last": np.int64(-1),
+        "two": np.int64(2),
+        "ones": np.ones((2, 4), np.int64),
+        "eight": np.arange(8),
+        "sizes": np.array([3, 4, 1]),
+    }
     inputs = [value(name, FLOAT, (2, 4)) for name in ("x", "z")]
     agrees(save(tmp_path, [make("Mul", "x z", "v"), *made], inputs, data))
 
 
+def test_a_loop_without_iterations(tmp_path: Path) -> None:
+    nodes = [make("Loop", "n yes x", "y all", body=loop())]
+    data = {"yes": np.bool_(True), "limit": np.int64(1), "n": np.int64(0)}
+    inputs = [value("x", FLOAT, (2, 3))]
+    agrees(save(tmp_path, nodes, inputs, data))
+    path = save(tmp_path, [*nodes, make("Shape", "all", "s")], inputs, data)
+    message = "'Loop' is not possible: it has no iterations, whose results are coll"
+    with pytest.raises(nnef_grad.UnsupportedError, match=message):
+        interop.from_onnx(path)
+
+
+# ---- Data types ----
+
+# What of integers is one in ONNX: half of it is rounded.
+WHOLE: list[tuple[str, str, dict[str, Any]]] = [
+    ("Clip", "i low high", {}),
+    ("MatMul", "i turned", {}),
+    ("OneHot", "i depth both", {}),
+    ("ReduceL1", "i", {}),
+    ("ReduceL2", "i", {}),
+    ("ReduceMean", "i", {}),
+    ("Relu", "i", {}),
+    ("ScatterElements", "i places updates", {"axis": 1}),
+    ("ScatterND", "i places updates", {"reduction": "add"}),
+    ("TopK", "i count", {}),
+]
+
+
+@pytest.mark.parametrize(("kind", "operands", "attributes"), WHOLE)
+def test_integers_stay_whole(
+    kind: str, operands: str, attributes: dict[str, Any], tmp_path: Path
+) -> None:
+    results = "r j" if kind == "TopK" else "r"
+    nodes = [
+        make("Cast", "x", "i", to=INT),
+        make("Transpose", "i", "turned"),
+        make(kind, operands, results, **attributes),
+        make("Div", "r two", "half"),
+        make("Cast", "half", "y", to=FLOAT),
+    ]
+    data = {
+        "low": np.int64(-1),
+        "high": np.int64(5),
+        "depth": np.int64(8),
+        "both": np.array([3, 5]),
+        "places": np.array([[0, 1], [1, 2]]),
+        "updates": np.array([11, 13] if kind == "ScatterND" else [[11, 13], [15, 17]]),
+        "count": np.array([2]),
+        "two": np.int64(2),
+    }
+    path = save(tmp_path, nodes, [value("x", FLOAT, (2, 3))], data)
+    x = np.array([[1, 7, 3], [6, -3, 5]], np.float32)
+    graph, stored = interop.from_onnx(path)
+    np.testing.assert_array_equal(
+        nnef_grad.evaluate(graph, {"x": x}, stored)["y"], run(path, {"x": x})["y"]
+    )
+
+
+def damaged(model: Any) -> None:
+    model.graph.initializer[0].data_type = 99
+
+
+def truncated(model: Any) -> None:
+    model.graph.initializer[0].dims[0] = 3
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (damaged, "'w' has an unknown data type, 99"),
+        (truncated, "cannot be read as an"),
+    ],
+)
+def test_initializers_that_are_damaged(
+    change: Any, message: str, tmp_path: Path
+) -> None:
+    nodes, inputs = [make("Mul", "x w", "y")], [value("x", FLOAT, [2])]
+    path = save(tmp_path, nodes, inputs, {"w": scalars([1, 2])})
+    model = onnx.load(path)
+    change(model)
+    onnx.save(model, path)
+    with pytest.raises(nnef_grad.UsageError, match=message):
+        interop.from_onnx(path)
+
+
+def test_complex_numbers_are_refused(tmp_path: Path) -> None:
+    nodes, inputs = [make("Mul", "x w", "y")], [value("x", FLOAT, [2])]
+    path = save(tmp_path, nodes, inputs, {"w": np.array([1, 2j], np.complex64)})
+    with pytest.raises(nnef_grad.UnsupportedError, match="'w' is of type complex64"):
+        interop.from_onnx(path)
+
+
+def test_positions_far_apart_are_no_grid(tmp_path: Path) -> None:
+    count, extent = 200, 2000
+    random = np.random.default_rng(0)
+    places = [random.permutation(extent)[:count] for _ in range(3)]
+    data = {"places": np.stack(places, 1), "updates": scalars(range(count))}
+    nodes = [make("ScatterND", "x places updates", "y")]
+    path = save(tmp_path, nodes, [value("x", FLOAT, [extent] * 3)], data)
+    tracemalloc.start()
+    try:
+        with pytest.raises(nnef_grad.UnsupportedError, match="is too large"):
+            interop.from_onnx(path)
+        # A grid of all places would have eight million positions.
+        assert tracemalloc.get_traced_memory()[1] < 2**25
+    finally:
+        tracemalloc.stop()
+
+
 # ---- Inputs ----
+
+
+def test_an_input_whose_file_has_no_shape_for_it(tmp_path: Path) -> None:
+    path = save(tmp_path, [make("Relu", "x", "y")], [value("x")], {})
+    with pytest.raises(nnef_grad.UsageError, match="has no shape for the input 'x'"):
+        interop.from_onnx(path)
+    graph, _ = interop.from_onnx(path, input_shapes={"x": [2, 3]})
+    assert graph.outputs[0].shape == (2, 3)
 
 
 def test_an_input_that_nothing_reads_is_fed(tmp_path: Path) -> None:
@@ -287,6 +424,35 @@ def test_a_chain_that_is_a_gelu(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_chain_that_is_none(tmp_path: Path, name: str) -> None:
     assert gelus_in(tmp_path, OTHERS[name], NUMBERS) == 0
+
+
+def test_chains_are_looked_for_near_their_sums(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nnef_grad.frontends.onnx import idioms
+
+    compare, compared = idioms._is_near, list[Any]()
+
+    def counted(*product: Any) -> bool:
+        compared.append(product)
+        return compare(*product)
+
+    monkeypatch.setattr(idioms, "_is_near", counted)
+    steps = range(20)
+    nodes = [make("Identity", "x", "y0")]
+    for step in steps:
+        names = {"x": f"y{step}", "y": f"y{step + 1}"}
+        for kind, operands, result in GELUS["x * p * 0.5"]:
+            words = [*operands.split(), result]
+            *read, written = [
+                names.get(n, n if n in NUMBERS else f"{n}{step}") for n in words
+            ]
+            nodes.append(make(kind, " ".join(read), written))
+    nodes.append(make("Identity", f"y{len(steps)}", "y"))
+    path = save(tmp_path, nodes, [value("x", shape=[2])], NUMBERS)
+    graph, _ = interop.from_onnx(path)
+    assert [op.name for op in graph.operations].count("gelu") == len(steps)
+    assert len(compared) < 5 * len(steps)
 
 
 def test_a_number_that_may_be_a_parameter_is_no_constant(tmp_path: Path) -> None:

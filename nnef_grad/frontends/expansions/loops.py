@@ -137,8 +137,8 @@ def _loop(
     view: View, cell: Cell, products: Any, way: Way, states: list[Any], weights: Weights
 ) -> tuple[Any, list[Any]]:
     """The same as a loop."""
-    used = {n: x for n, x in weights._asdict().items() if x is not None}
-    full = {n: x for n, x in used.items() if n not in ("of_input", "input_bias")}
+    inner = weights._replace(of_input=None, input_bias=None)._asdict()
+    full = {name: x for name, x in inner.items() if x is not None}
     started = {f"state_{n}": x for n, x in enumerate(states)}
     operands = {n: view.tensor(x) for n, x in {**full, **started}.items()}
 

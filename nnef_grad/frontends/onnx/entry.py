@@ -44,9 +44,9 @@ def from_onnx(
     require_onnx()
     from nnef_grad.frontends.onnx import graph
 
-    model, value = _load(path)
-    wanted = input_shapes or {}, batch, symbols or {}
-    return graph.read(model, value, os.fspath(path), *wanted)
+    model, arrays = _load(path)
+    choices = input_shapes or {}, batch, symbols or {}
+    return graph.read(model, arrays, os.fspath(path), *choices)
 
 
 def require_onnx() -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from onnx.helper import tensor_dtype_to_np_dtype
 from onnx.inliner import inline_local_functions, inline_selected_functions
 from onnx.numpy_helper import to_array
 from onnx.shape_inference import infer_shapes
@@ -20,7 +19,12 @@ from nnef_grad.frontends.onnx.idioms import with_idioms
 from nnef_grad.frontends.onnx.model import InFile, Model
 from nnef_grad.frontends.onnx.operations.elementwise import DATA_TYPES
 from nnef_grad.frontends.onnx.parameters import warnings
-from nnef_grad.frontends.onnx.reading import OPERATIONS, ModelReading
+from nnef_grad.frontends.onnx.reading import (
+    DOMAINS,
+    OPERATIONS,
+    ModelReading,
+    graphs_of,
+)
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.graph.extents import symbol
 from nnef_grad.graph.ir import Shape, Tensor
@@ -28,40 +32,35 @@ from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import put_inputs_first
 from nnef_grad.ops.traits import LAYERS
 
-# The domains of standard ONNX operations.
-_DOMAINS = ("", "ai.onnx")
-
 # What reads a vector of channels as a row.
 _OF_ROWS = LAYERS | {"batch_normalization"}
 
 
 def read(
     model: Any,
-    value: Callable[[Any], Array],
+    arrays: Mapping[str, Array],
     name: str,
     shapes: Mapping[str, Sequence[int]],
     batch: int | None,
     symbols: Mapping[str, int],
 ) -> Model:
-    """The graph of a model, which may be changed; `value` gives that of an initializer."""
+    """The graph of a model, which may be changed, with the arrays of its initializers."""
     if not model.graph.node or not model.opset_import:
         raise UsageError(f"'{name}' is not an ONNX file: it has no graph")
     model = _expanded(model)
     graph = model.graph
     _refuse_operations(graph, name)
-    (version,) = (o.version for o in model.opset_import if o.domain in _DOMAINS)
     # What onnx has inferred is not so for other shapes.
     is_other = shapes or batch is not None or symbols
     infos = () if is_other else (*graph.value_info, *graph.output)
     inferred = {v.name: s for v in infos if (s := _shape(v.type)) is not None}
-    reading = ModelReading(name, model.opset_import, version, inferred)
-    stored = {i.name for i in graph.initializer}
-    inputs = [v for v in graph.input if v.name not in stored]
+    reading = ModelReading(name, model.opset_import, inferred)
+    inputs = [v for v in graph.input if v.name not in arrays]
     extents = _input_shapes(inputs, shapes, batch, symbols)
-    notes = warnings(graph, value)
-    known = {i.name: _value(reading, i, value) for i in graph.initializer}
+    notes = warnings(graph, arrays)
+    known = {name: _value(reading, name, array) for name, array in arrays.items()}
     fed = {v.name: _input(reading, v, extents[v.name]) for v in inputs}
-    nodes = with_idioms(list(graph.node), _numbers(graph, value))
+    nodes = with_idioms(list(graph.node), _numbers(graph, arrays))
     for field, kept in ((graph.node, nodes), (graph.initializer, [])):
         del field[:]
         field.extend(kept)
@@ -75,7 +74,7 @@ def _expanded(model: Any) -> Any:
     """
     if model.functions:
         model = inline_local_functions(model)
-    kinds = {n.op_type for n in _nodes(model.graph) if n.domain in _DOMAINS}
+    kinds = {n.op_type for n in _nodes(model.graph) if n.domain in DOMAINS}
     for kind in sorted(kinds - _KNOWN):
         # Without its definition, or types that this depends on, it is refused later.
         with suppress(RuntimeError, TypeError):
@@ -94,7 +93,7 @@ _KNOWN = OPERATIONS.keys() | {"Constant"}
 
 def _refuse_operations(graph: Any, name: str) -> None:
     nodes = list(_nodes(graph))
-    foreign = {n.domain: n.op_type for n in nodes if n.domain not in _DOMAINS}
+    foreign = {n.domain: n.op_type for n in nodes if n.domain not in DOMAINS}
     if foreign:
         named = ", ".join(f"'{domain}.{kind}'" for domain, kind in foreign.items())
         message = f"'{name}' has operations that are not standard ONNX: {named}"
@@ -109,9 +108,8 @@ def _refuse_operations(graph: Any, name: str) -> None:
 def _nodes(graph: Any) -> Iterator[Any]:
     for node in graph.node:
         yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _nodes(attribute.g)
+        for inner in graphs_of(node):
+            yield from _nodes(inner)
 
 
 # ---- The graph ----
@@ -145,9 +143,9 @@ def _model(
     return Model(whole, reading.data_of(whole), InFile(called, shapes))
 
 
-def _numbers(graph: Any, value: Callable[[Any], Array]) -> dict[str, Array]:
+def _numbers(graph: Any, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """The constants without axes, by name."""
-    numbers = {i.name: value(i) for i in graph.initializer if not i.dims}
+    numbers = {name: array for name, array in arrays.items() if not array.ndim}
     for node in graph.node:
         # That of a definition may have no value.
         if node.op_type == "Constant" and [a.name for a in node.attribute] == ["value"]:
@@ -157,14 +155,13 @@ def _numbers(graph: Any, value: Callable[[Any], Array]) -> dict[str, Array]:
     return numbers
 
 
-def _value(
-    reading: ModelReading, initializer: Any, value: Callable[[Any], Array]
-) -> Any:
+def _value(reading: ModelReading, name: str, array: Array) -> Any:
     """The value of an initializer: what may be a parameter is a variable."""
-    kind = tensor_dtype_to_np_dtype(initializer.data_type)
-    if kind.kind in "iub" or not initializer.dims:
-        return value(initializer)
-    return Later(lambda: reading.stored(initializer.name, value(initializer)))
+    # Integers of four bits are no integers for numpy; nothing is a left out operand.
+    is_integer = array.dtype.kind == "b" or "int" in array.dtype.name
+    if is_integer or not array.ndim or not array.size:
+        return array
+    return Later(lambda: reading.stored(name, array))
 
 
 def _input(reading: ModelReading, value: Any, shape: Shape) -> Tensor:
@@ -217,12 +214,17 @@ def _input_shapes(
 
     shapes: dict[str, Shape] = {}
     for value in inputs:
-        own = enumerate(value.type.tensor_type.shape.dim)
+        kind = value.type.tensor_type
+        own = enumerate(kind.shape.dim)
         shape: Shape = tuple(extent(value, *dimension) for dimension in own)
         if batch is not None and shape:
             shape = (batch, *shape[1:])
         whole = shapes[value.name] = tuple(given.get(value.name, shape))
-        if len(whole) != len(shape):
+        is_open = bool(kind.elem_type) and not kind.HasField("shape")
+        if is_open and value.name not in given:
+            message = f"the file has no shape for the input '{value.name}': give it one"
+            raise UsageError(message)
+        if len(whole) != len(shape) and not is_open:
             ranks = f"has the rank {len(shape)}, and {list(whole)} is given"
             raise UsageError(f"the input '{value.name}' {ranks}")
     _refuse_unknown("symbol", symbols, [*named.values()])

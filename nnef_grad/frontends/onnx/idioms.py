@@ -6,6 +6,7 @@ and NNEF has. Its derivative is shorter than that of the chain, and exact.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from math import isclose, nan, sqrt
 from typing import Any
@@ -16,6 +17,7 @@ from nnef_grad.base.arrays import Array
 
 # A number, times tensors by name, in order.
 _Product = tuple[float, list[str]]
+_PRODUCTS = ("Mul", "Div")
 
 
 def with_idioms(nodes: Sequence[Any], constants: Mapping[str, Array]) -> list[Any]:
@@ -32,19 +34,27 @@ def with_idioms(nodes: Sequence[Any], constants: Mapping[str, Array]) -> list[An
 
 
 class _Chains:
-    """Which node made a tensor, and which tensors are constants."""
+    """Which node made a tensor, which products are made of it, and which tensors are
+    constants.
+    """
 
     def __init__(self, nodes: Sequence[Any], constants: Mapping[str, Array]) -> None:
         self._nodes = nodes
         numbers = ((n, x) for n, x in constants.items() if x.dtype.kind in "fiuV")
         self._numbers = {name: float(value) for name, value in numbers}
         self._producers = {name: node for node in nodes for name in node.output}
+        self._products = defaultdict[str, list[str]](list)
+        for node in nodes:
+            if node.op_type in _PRODUCTS:
+                for name in node.input:
+                    self._products[name] += node.output
 
     def gelus(self) -> Iterator[tuple[str, str]]:
         """The results of chains, and their operands."""
-        products = [n.output[0] for n in self._nodes if n.op_type in ("Mul", "Div")]
         for x, total in self._sums():
-            for name in products:
+            inner = self._products[total]
+            outer = [name for part in inner for name in self._products[part]]
+            for name in (*inner, *outer):
                 if _is_near(self._product(name, (x, total), 2), 0.5, x, total):
                     yield name, x
 
@@ -66,7 +76,7 @@ class _Chains:
         if name in self._numbers:
             return self._numbers[name], []
         is_whole = name in whole or not depth
-        if is_whole or node is None or node.op_type not in ("Mul", "Div"):
+        if is_whole or node is None or node.op_type not in _PRODUCTS:
             return 1.0, [name]
         parts = (self._product(n, whole, depth - 1) for n in node.input)
         (a, these), (b, those) = parts

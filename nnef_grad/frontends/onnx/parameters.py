@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from onnx.helper import tensor_dtype_to_np_dtype
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import Problem
@@ -22,15 +21,14 @@ _MASKED = -1e30
 _SHOWN = 3
 
 
-def warnings(graph: Any, value: Callable[[Any], Array]) -> list[Problem]:
+def warnings(graph: Any, arrays: Mapping[str, Array]) -> list[Problem]:
     """Warnings about initializers, for users who train the graph."""
-    kinds = ((i, tensor_dtype_to_np_dtype(i.data_type).kind) for i in graph.initializer)
-    scalars = [initializer for initializer, kind in kinds if kind == "f"]
-    numbers = [scalar.name for scalar in scalars if not scalar.dims]
+    scalars = {name: x for name, x in arrays.items() if x.dtype.kind == "f"}
+    numbers = [name for name, x in scalars.items() if not x.ndim]
     uses = _uses(graph.node)
     messages = [f"'{n}' becomes a number, which has no gradient" for n in numbers]
-    messages += _merged(scalars, uses, value)
-    names = [i.name for i in scalars if i.dims and _is_other(uses[i.name], i, value)]
+    messages += _merged(scalars, uses)
+    names = [n for n, x in scalars.items() if x.ndim and _is_other(uses[n], x)]
     if names:
         shown, more = ", ".join(map(repr, names[:_SHOWN])), len(names) - _SHOWN
         counted = f"{shown} and {more} more" if more > 0 else shown
@@ -53,29 +51,24 @@ def _uses(nodes: Iterable[Any]) -> _Uses:
     return uses
 
 
-def _merged(
-    scalars: Iterable[Any], uses: _Uses, value: Callable[[Any], Array]
-) -> Iterator[str]:
+def _merged(scalars: Mapping[str, Array], uses: _Uses) -> Iterator[str]:
     """Exporters merge parameters of equal values, such as all biases that are zero."""
-    for vector in scalars:
-        readers = uses[vector.name]
-        if len(vector.dims) != 1 or len(readers) < 2 or _MEASURED.issuperset(readers):
+    for name, array in scalars.items():
+        readers = uses[name]
+        if array.ndim != 1 or len(readers) < 2 or _MEASURED.issuperset(readers):
             continue
-        if len(set(readers)) > 1 or is_uniform(value(vector)):
+        if len(set(readers)) > 1 or is_uniform(array):
             kinds = sorted({kind for kind, _ in readers})
             named = " and ".join(f"'{kind}'" for kind in kinds)
             yield (
-                f"'{vector.name}' is read {len(readers)} times, by {named}: if an exporter has"
+                f"'{name}' is read {len(readers)} times, by {named}: if an exporter has"
                 " merged parameters of equal values, its gradient is the sum of theirs;"
                 " export the network with different values"
             )
 
 
-def _is_other(
-    uses: list[tuple[str, int]], initializer: Any, value: Callable[[Any], Array]
-) -> bool:
+def _is_other(uses: list[tuple[str, int]], array: Array) -> bool:
     """Whether it is a statistic or a mask."""
     if uses and _MEASURED.issuperset(uses):
         return True
-    array = value(initializer)
     return array.size > 0 and float(np.min(array)) < _MASKED

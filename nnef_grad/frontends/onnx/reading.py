@@ -48,6 +48,9 @@ onnx_op = entering(OPERATIONS)
 _FRAGMENTS = Path(__file__).parent / "onnx.nnef"
 FORMULAS = {n: f for n, f in FragmentFile(_FRAGMENTS).items() if n[0].isupper()}
 
+# The domains of standard ONNX operations.
+DOMAINS = ("", "ai.onnx")
+
 # The operator set whose attributes are known.
 NEWEST = 21
 
@@ -63,15 +66,13 @@ class ModelReading(Conversion):
         failed: the names of tensors that have no value, as their nodes have failed.
     """
 
-    def __init__(
-        self, name: str, opsets: Any, version: int, shapes: Mapping[str, Shape]
-    ) -> None:
+    def __init__(self, name: str, opsets: Any, shapes: Mapping[str, Shape]) -> None:
         super().__init__(_FRAGMENTS)
         # Of the graph; the body of a loop has another one, and no variables.
         self._outermost = self.emitter
         self.name = name
         self.opsets = opsets
-        self.version = version
+        (self.version,) = (o.version for o in opsets if o.domain in DOMAINS)
         self.shapes = shapes
         self.read: set[str] = set()
         self.values: dict[Tensor, Array] = {}
@@ -140,6 +141,8 @@ class ModelReading(Conversion):
             node = Node(self, proto, operands, known)
             values = OPERATIONS[node.kind](node, *operands)
             values = values if isinstance(values, list) else [values]
+            if operands and _keeps_type(node.kind, self.version):
+                values[0] = node.like(operands[0], values[0])
         results = dict(zip(proto.output, values, strict=False))
         for name, x in results.items():
             self._check(proto, name, x)
@@ -150,8 +153,7 @@ class ModelReading(Conversion):
             return True
         present = [x for x in operands if x is not None]
         are_known = all(is_known(x) and not isinstance(x, list) for x in present)
-        has_graphs = any(attribute.HasField("g") for attribute in proto.attribute)
-        is_plain = proto.op_type != "Dropout" and not has_graphs
+        is_plain = proto.op_type not in _NEVER_COMPUTED and not graphs_of(proto)
         is_closed = are_known and not any(map(is_open, present))
         return bool(present) and is_plain and is_closed
 
@@ -180,6 +182,9 @@ class ModelReading(Conversion):
 
     def stored(self, name: str, array: Array) -> Tensor:
         """The variable of an initializer."""
+        if array.dtype.kind not in "fV":
+            what = f"'{name}' is of type {array.dtype}, which NNEF does not have"
+            raise UnsupportedError(self.refusal(what))
         variable = self.variable(name, array.astype(np.float32, copy=False))
         self.values[variable] = array
         return variable
@@ -217,6 +222,18 @@ class ModelReading(Conversion):
         return is_wanted and value.size > 0 and not is_uniform(value)
 
 
+# What onnx would compute as something else: the identity, weights that may be trained, and
+# sequences, of which it would make arrays.
+_NEVER_COMPUTED = (
+    "DequantizeLinear", "Dropout", "SequenceConstruct", "SplitToSequence"
+)  # fmt: skip
+
+
+def graphs_of(node: Any) -> list[Any]:
+    """The graphs that are attributes of a node: branches, and bodies of loops."""
+    return [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+
+
 def _described(node: Any) -> str:
     """The name of a node in messages."""
     return f"'{node.op_type}'" + (f" (node '{node.name}')" if node.name else "")
@@ -229,6 +246,17 @@ def _known_attributes(kind: str) -> frozenset[str] | None:
         return frozenset(get_schema(kind, NEWEST, "").attributes)
     except SchemaError:
         return None
+
+
+@cache
+def _keeps_type(kind: str, version: int) -> bool:
+    """Whether the first result has the data type of the first operand."""
+    try:
+        schema = get_schema(kind, version, "")
+    except SchemaError:
+        return False
+    operand, result = schema.inputs[0], schema.outputs[0]
+    return str(operand.type_str) == str(result.type_str)
 
 
 class Node(View):
@@ -275,9 +303,9 @@ class Node(View):
             self.refuse(f"{name} is missing")
         return list(np.ravel(np.asarray(value)).tolist())
 
-    def along(self, default: int, x: Any, name: str = "axis") -> int:
+    def along(self, default: int, x: Any) -> int:
         """The axis of an operand that an attribute names, counted from the first."""
-        return self.axis(self.get(name, default), len(shape_of(x)))
+        return self.axis(self.get("axis", default), len(shape_of(x)))
 
     def known(self, value: Any, name: str) -> Any:
         """A value that must be known before the model is run."""
@@ -309,6 +337,13 @@ class Node(View):
     def scalars(self, x: Any) -> Any:
         """A tensor of scalars."""
         return x if dtype_of(x) == "scalar" else self.converted(x, "scalar")
+
+    def like(self, operand: Any, x: Any) -> Any:
+        """A value that is whole if an operand is: NNEF may have computed it in scalars."""
+        is_scalar = isinstance(x, Tensor) and x.dtype == "scalar"
+        is_array = isinstance(operand, (Tensor, np.ndarray))
+        is_whole = is_array and dtype_of(operand) == "integer"
+        return self("cast", x, dtype="integer") if is_scalar and is_whole else x
 
     def row(self, x: Any, default: float = 0.0) -> Any:
         """A vector of channels with a leading batch axis; or a number in its place."""

@@ -5,7 +5,7 @@ no message may have more than 2 GB.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import onnx
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
-from onnx.helper import tensor_dtype_to_np_dtype
+from onnx.helper import get_all_tensor_dtypes, tensor_dtype_to_np_dtype
 from onnx.numpy_helper import from_array, to_array
 
 from nnef_grad.base.arrays import Array
@@ -34,8 +34,10 @@ class _Field(NamedTuple):
     end: int
 
 
-def load(path: Path) -> tuple[Any, Callable[[Any], Array]]:
-    """The model in a file, without the data of large initializers, and what gives these."""
+def load(path: Path) -> tuple[Any, dict[str, Array]]:
+    """The model in a file, without the data of large initializers, and the arrays of all,
+    in their order.
+    """
     arrays: dict[str, Array] = {}
     with path.open("rb") as file:
         parts = [
@@ -46,17 +48,15 @@ def load(path: Path) -> tuple[Any, Callable[[Any], Array]]:
         ]
     model = onnx.load_model_from_string(b"".join(parts))
     for initializer in model.graph.initializer:
+        name = initializer.name
         if uses_external_data(initializer):
-            array = _beside(initializer, path.parent)
-            arrays[initializer.name] = array
-            if array.nbytes <= _SMALL:
-                initializer.CopyFrom(from_array(array, initializer.name))
-
-    def value(initializer: Any) -> Array:
-        array = arrays.get(initializer.name)
-        return np.asarray(to_array(initializer)) if array is None else array
-
-    return model, value
+            arrays[name] = _beside(initializer, path.parent)
+            if arrays[name].nbytes <= _SMALL:
+                initializer.CopyFrom(from_array(arrays[name], name))
+        elif name not in arrays:
+            _data_type(initializer)
+            arrays[name] = np.asarray(to_array(initializer))
+    return model, {i.name: arrays[i.name] for i in model.graph.initializer}
 
 
 def _beside(initializer: Any, folder: Path) -> Array:
@@ -75,11 +75,20 @@ def _beside(initializer: Any, folder: Path) -> Array:
 
 def _array(file: BinaryIO | Path, tensor: Any, offset: int = 0) -> Array:
     """The data of a tensor in a file, from its position, or `ValueError`."""
-    kind, shape = tensor_dtype_to_np_dtype(tensor.data_type), tuple(tensor.dims)
+    kind, shape = _data_type(tensor), tuple(tensor.dims)
     if min(shape, default=0) < 0:
         raise ValueError("an extent is negative")
     array = np.fromfile(file, kind.newbyteorder("<"), prod(shape), offset=offset)
     return array.reshape(shape).astype(kind, copy=False)
+
+
+def _data_type(tensor: Any) -> np.dtype[Any]:
+    """The data type of a tensor, or `ValueError`."""
+    if tensor.data_type not in get_all_tensor_dtypes():
+        message = f"'{tensor.name}' has an unknown data type, {tensor.data_type}"
+        raise ValueError(message)
+    kind: np.dtype[Any] = tensor_dtype_to_np_dtype(tensor.data_type)
+    return kind
 
 
 def _graph(file: BinaryIO, field: _Field, arrays: dict[str, Array]) -> bytes:
@@ -100,7 +109,7 @@ def _initializer(file: BinaryIO, field: _Field, arrays: dict[str, Array]) -> byt
     head = b"".join(_bytes(file, f.begin, f.end) for f in heads)
     raw = [f for f in fields if f.number == RAW_DATA]
     tensor = onnx.TensorProto.FromString(head)
-    kind = tensor_dtype_to_np_dtype(tensor.data_type)
+    kind = _data_type(tensor)
     size = kind.itemsize * prod(tensor.dims)
     if kind.kind not in "fiub" or [size] != [f.end - f.content for f in raw]:
         return _bytes(file, field.begin, field.end)

@@ -32,10 +32,8 @@ def idioms() -> FragmentFile:
 
 def idiom_of(fragment: Fragment) -> str | None:
     """The operation of the standard that a fragment of a document is, if it is one."""
-    name = fragment.name
-    if name not in idioms() or idioms()[name] != fragment:
-        return None
-    return IDIOMS.get(name, name)
+    is_idiom = idioms().get(fragment.name) == fragment
+    return IDIOMS.get(fragment.name, fragment.name) if is_idiom else None
 
 
 # Those that have another name in the standard.

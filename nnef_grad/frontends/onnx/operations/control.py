@@ -13,7 +13,7 @@ from onnx.numpy_helper import to_array
 
 from nnef_grad.emit.bodies import LONGEST
 from nnef_grad.frontends.expansions.loops import loop
-from nnef_grad.frontends.onnx.reading import Node, onnx_op
+from nnef_grad.frontends.onnx.reading import Node, graphs_of, onnx_op
 from nnef_grad.frontends.values import dtype_of, is_known, shape_of
 from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Tensor
@@ -37,8 +37,6 @@ def known_number(node: Node, value: Any, what: str) -> Any:
 
 def stacked(node: Node, parts: Sequence[Any], axis: int) -> Any:
     """Values along a new axis."""
-    if all(map(is_known, parts)):
-        return np.stack([np.asarray(x) for x in parts], axis)
     wide = [node("unsqueeze", x, hint="row", axes=[axis]) for x in parts]
     return node("concat", wide, axis=axis)
 
@@ -81,8 +79,6 @@ def _concatenate(node: Node, items: list[Any]) -> Any:
     axis = node.get("axis", 0)
     if node.get("new_axis", 0):
         return stacked(node, items, axis % (len(shape_of(items[0])) + 1))
-    if all(map(is_known, items)):
-        return np.concatenate([np.asarray(x) for x in items], axis)
     return node("concat", items, axis=node.along(0, items[0]))
 
 
@@ -211,9 +207,8 @@ def _free_names(graph: Any) -> Iterator[str]:
     own = {value.name for value in (*graph.input, *graph.initializer)}
     for node in graph.node:
         yield from (name for name in node.input if name and name not in own)
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from (n for n in _free_names(attribute.g) if n not in own)
+        for inner in graphs_of(node):
+            yield from (name for name in _free_names(inner) if name not in own)
         own.update(node.output)
     yield from (value.name for value in graph.output if value.name not in own)
 
@@ -267,6 +262,9 @@ def _one_by_one(
         condition, *results = node.reading.run(body, inner)
         states, row = results[: len(states)], results[len(states) :]
         rows.append(row)
+    collected = range(len(states), len(node.proto.output))
+    is_empty = not rows and any(map(node.uses, collected))
+    node.require(not is_empty, "it has no iterations, whose results are collected")
     columns = zip(*rows, strict=True)
     return [*states, *(stacked(node, list(column), 0) for column in columns)]
 

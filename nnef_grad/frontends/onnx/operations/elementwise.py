@@ -95,11 +95,9 @@ def _modulo(node: Node, x: Any, y: Any) -> Any:
     if all(map(is_known, (x, y))):
         # Of extents with symbols, which are positive.
         return without_objects(np.remainder(*(np.asarray(v, object) for v in (x, y))))
-    is_whole = dtype_of(x) == "integer"
-    modulo = "modulo" if is_whole else "scalar_modulo"
+    modulo = "modulo" if dtype_of(x) == "integer" else "scalar_modulo"
     name = "remainder" if node.get("fmod", 0) else modulo
-    rest = node.expand(name, *(node.scalars(v) for v in node.aligned(x, y)))
-    return node("cast", rest, dtype="integer") if is_whole else rest
+    return node.expand(name, *(node.scalars(v) for v in node.aligned(x, y)))
 
 
 @onnx_op("Clip")

@@ -32,10 +32,7 @@ def _quantize(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
     if offset.any():
         moved = _along_axis(node, offset.astype(float), x)
         rounded = node("add", rounded, moved, hint="moved")
-    low = node("lt", rounded, first, hint="is_low")
-    high = node("gt", rounded, last, hint="is_high")
-    cut = node("select", high, last, rounded, hint="cut")
-    return node("select", low, first, cut)
+    return node.expand("saturated", rounded, first=first, last=last)
 
 
 @onnx_op("DequantizeLinear")

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nnef_grad.frontends.expansions.loops import (
-    Cell,
     Weights,
     along,
     part,
@@ -23,62 +22,60 @@ from nnef_grad.frontends.values import is_known, shape_of
 Function = Callable[[Any], Any]
 
 
+# A step: a cell of the layer, after its activations.
+Step = Callable[[list[Function], Any, list[Any], Any, Weights], list[Any]]
+
+
 class _Kind(NamedTuple):
     """A recurrent operation: how many states it has, its activations if nothing is said, and
-    what makes a step of it.
+    its step.
     """
 
     states: int
     activations: list[str]
-    cell: Callable[[Node, list[Function]], Cell]
+    step: Step
 
 
-def _lstm(layer: Node, activations: list[Function]) -> Cell:
-    gate, inner, outer = activations
-
-    def cell(node: Node, states: list[Any], given: Any, weights: Weights) -> list[Any]:
-        h, c = states
-        sums = node("add", given, _of_state(node, h, weights), hint="sums")
-        i, o, f, g = node("split", sums, axis=1, ratios=[1] * 4)
-        if weights.peepholes is not None:
-            row = node.of_rank(weights.peepholes, 2)
-            p_i, p_o, p_f = node("split", row, axis=1, ratios=[1] * 3)
-            i = node("add", i, node("mul", p_i, c))
-            f = node("add", f, node("mul", p_f, c))
-        kept = node("mul", gate(f), c, hint="kept")
-        c = node("add", kept, node("mul", gate(i), inner(g)), hint="cell")
-        if weights.peepholes is not None:
-            o = node("add", o, node("mul", p_o, c))
-        return [node("mul", gate(o), outer(c), hint="state"), c]
-
-    return cell
+def _lstm(
+    functions: list[Function], node: Node, states: list[Any], x: Any, weights: Weights
+) -> list[Any]:
+    (gate, inner, outer), (h, c) = functions, states
+    sums = node("add", x, _of_state(node, h, weights), hint="sums")
+    i, o, f, g = node("split", sums, axis=1, ratios=[1] * 4)
+    if weights.peepholes is not None:
+        row = node.of_rank(weights.peepholes, 2)
+        p_i, p_o, p_f = node("split", row, axis=1, ratios=[1] * 3)
+        i = node("add", i, node("mul", p_i, c))
+        f = node("add", f, node("mul", p_f, c))
+    kept = node("mul", gate(f), c, hint="kept")
+    c = node("add", kept, node("mul", gate(i), inner(g)), hint="cell")
+    if weights.peepholes is not None:
+        o = node("add", o, node("mul", p_o, c))
+    return [node("mul", gate(o), outer(c), hint="state"), c]
 
 
-def _gru(layer: Node, activations: list[Function]) -> Cell:
-    gate, inner = activations
-    is_linear = bool(layer.get("linear_before_reset", 0))
-
-    def cell(node: Node, states: list[Any], given: Any, weights: Weights) -> list[Any]:
-        (h,) = states
-        xz, xr, xn = node("split", given, axis=1, ratios=[1] * 3)
-        if is_linear:
-            own = _of_state(node, h, weights)
-            hz, hr, hn = node("split", own, axis=1, ratios=[1] * 3)
-        else:
-            own = linear(node, h, _gates(node, weights.of_state, 0, 2), None)
-            hz, hr = node("split", own, axis=1, ratios=[1] * 2)
-        z = gate(node("add", xz, hz, hint="update"))
-        r = gate(node("add", xr, hr, hint="reset"))
-        if is_linear:
-            hn = node("mul", r, hn)
-        else:
-            last = _gates(node, weights.of_state, 2, 3)
-            hn = linear(node, node("mul", r, h), last, None)
-        n = inner(node("add", xn, hn, hint="new"))
-        change = node("mul", z, node("sub", h, n, hint="difference"), hint="change")
-        return [node("add", n, change, hint="state")]
-
-    return cell
+def _gru(
+    functions: list[Function], node: Node, states: list[Any], x: Any, weights: Weights
+) -> list[Any]:
+    (gate, inner), (h,) = functions, states
+    xz, xr, xn = node("split", x, axis=1, ratios=[1] * 3)
+    is_linear = bool(node.get("linear_before_reset", 0))
+    if is_linear:
+        own = _of_state(node, h, weights)
+        hz, hr, hn = node("split", own, axis=1, ratios=[1] * 3)
+    else:
+        own = linear(node, h, _gates(node, weights.of_state, 0, 2), None)
+        hz, hr = node("split", own, axis=1, ratios=[1] * 2)
+    z = gate(node("add", xz, hz, hint="update"))
+    r = gate(node("add", xr, hr, hint="reset"))
+    if is_linear:
+        hn = node("mul", r, hn)
+    else:
+        last = _gates(node, weights.of_state, 2, 3)
+        hn = linear(node, node("mul", r, h), last, None)
+    n = inner(node("add", xn, hn, hint="new"))
+    change = node("mul", z, node("sub", h, n, hint="difference"), hint="change")
+    return [node("add", n, change, hint="state")]
 
 
 def _gates(node: Node, weights: Any, first: int, last: int) -> Any:
@@ -86,14 +83,11 @@ def _gates(node: Node, weights: Any, first: int, last: int) -> Any:
     return node.piece(weights, 0, first * rows, last * rows, "gates")
 
 
-def _rnn(layer: Node, activations: list[Function]) -> Cell:
-    (function,) = activations
-
-    def cell(node: Node, states: list[Any], given: Any, weights: Weights) -> list[Any]:
-        own = _of_state(node, states[0], weights)
-        return [function(node("add", given, own, hint="sums"))]
-
-    return cell
+def _rnn(
+    functions: list[Function], node: Node, states: list[Any], x: Any, weights: Weights
+) -> list[Any]:
+    sums = node("add", x, _of_state(node, states[0], weights), hint="sums")
+    return [functions[0](sums)]
 
 
 def _of_state(node: Node, h: Any, weights: Weights) -> Any:
@@ -127,7 +121,7 @@ def _recurrent(node: Node, x: Any, w: Any, r: Any, *_: Any) -> list[Any]:
     for place, is_back in enumerate(directions):
         weights = _weights(node, place)
         states = [_state(node, x, number, place) for number in range(kind.states)]
-        cell = kind.cell(node, [next(functions) for _ in kind.activations])
+        cell = partial(kind.step, [next(functions) for _ in kind.activations])
         rows, last = along(node, cell, x, layout, states, weights, is_back=is_back)
         rows = node("unsqueeze", rows, axes=[1 + layout])
         sides.append([rows, *(node("unsqueeze", end, axes=[layout]) for end in last)])

@@ -8,7 +8,7 @@ from typing import Any
 
 from nnef_grad.frontends.expansions.reductions import product
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
-from nnef_grad.frontends.values import shape_of
+from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.language.library import standard
 
 _REDUCTIONS = {
@@ -22,11 +22,9 @@ _REDUCTIONS = {
 @onnx_op(*_REDUCTIONS, "ReduceProd")
 def _reduction(node: Node, x: Any, *_: Any) -> Any:
     """A reduction: over all axes if none are given, unless that is a no-op."""
-    rank = len(shape_of(x))
-    does_nothing = node.get("noop_with_empty_axes", 0)
-    wanted = node.items("axes", 1, []) or ([] if does_nothing else range(rank))
-    axes = sorted(node.axis(axis, rank) for axis in wanted)
-    if not axes:
+    items = node.items("axes", 1, [])
+    axes = node.axes(items, len(shape_of(x)))
+    if not axes or (not items and node.get("noop_with_empty_axes", 0)):
         return x
     name = _REDUCTIONS.get(node.kind, "")
     if not name:
@@ -35,6 +33,9 @@ def _reduction(node: Node, x: Any, *_: Any) -> Any:
         reduced = node(name, x, axes=axes)
     else:
         reduced = node.expand(name, node.scalars(x), axes=axes)
+    if dtype_of(x) == "integer":
+        # Of a mean, the fraction goes.
+        reduced = node.converted(reduced, "integer")
     return _kept(node, reduced, axes)
 
 

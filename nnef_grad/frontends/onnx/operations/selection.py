@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -40,9 +41,11 @@ def _scatter_blocks(node: Node, x: Any, indices: Any, updates: Any) -> Any:
     # Negative indices count from the end.
     table = np.mod(np.asarray(indices), places).reshape(-1, len(places))
     own = [np.unique(column) for column in table.T]
-    grid = np.stack(np.meshgrid(*own, indexing="ij"), -1).reshape(-1, len(places))
-    if np.array_equal(grid, table):
-        return _put_grid(node, x, own, updates, reduction)
+    # A grid of all others may be too large.
+    if prod(map(len, own)) == len(table):
+        grid = np.stack(np.meshgrid(*own, indexing="ij"), -1)
+        if np.array_equal(grid.reshape(table.shape), table):
+            return _put_grid(node, x, own, updates, reduction)
     if reduction == "none":
         # Of several updates of one block the last one counts.
         _, from_end = np.unique(table[::-1], axis=0, return_index=True)
@@ -100,4 +103,6 @@ def _one_hot(node: Node, indices: Any, depth: Any, values: Any) -> Any:
     (extent,) = np.ravel(node.known(depth, "depth")).tolist()
     off, on = map(float, np.ravel(node.known(values, "values")).tolist())
     axis = node.get("axis", -1)
-    return expansion.one_hot(node, indices, axis, int(extent), off, on)
+    return node.like(
+        values, expansion.one_hot(node, indices, axis, int(extent), off, on)
+    )

@@ -12,6 +12,7 @@ from nnef_grad.frontends.expansions.windows import Axis
 from nnef_grad.frontends.onnx.operations.shapes import sides
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.values import shape_of
+from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Shape
 from nnef_grad.ops.resizing import Axis as ResizedAxis
 from nnef_grad.ops.resizing import Resizing
@@ -31,8 +32,13 @@ def _auto_pad(node: Node) -> str:
 
 
 def _with_halves(axes: list[Axis], totals: list[int], is_lower: bool) -> list[Axis]:
-    """The axes with a half of the padding at each side, or an element more at one."""
-    halves = [(n // 2, n - n // 2)[:: -1 if is_lower else 1] for n in totals]
+    """The axes with a half of the padding at each side, or an element more at one. What is
+    missing, not padded, is so at the end.
+    """
+    halves = [
+        (n // 2, n - n // 2)[:: -1 if is_lower else 1] if may_exceed(n, 0) else (0, n)
+        for n in totals
+    ]
     pairs = zip(axes, halves, strict=True)
     return [axis._replace(before=n, after=m) for axis, (n, m) in pairs]
 
@@ -60,12 +66,11 @@ def _conv_transpose(node: Node, x: Any, w: Any, b: Any = None) -> Any:
     shape: Any = node.get("output_shape", None)
     if shape is None and _auto_pad(node).startswith("SAME"):
         shape = [axis.given * axis.stride for axis in axes]
-    if shape is None:
-        axes = [axis.longer(n) for axis, n in zip(axes, more, strict=True)]
-    else:
-        pairs = zip(axes, shape[-len(axes) :], strict=True)
-        totals = [axis.reach(axis.given) - n for axis, n in pairs]
+    if shape is not None:
+        columns = zip(axes, more, shape[-len(axes) :], strict=True)
+        totals = [axis.reach(axis.given) + n - extent for axis, n, extent in columns]
         axes = _with_halves(axes, totals, _auto_pad(node) != "SAME_UPPER")
+    axes = [axis.longer(n) for axis, n in zip(axes, more, strict=True)]
     return windows.deconv(node, x, w, node.row(b), axes, node.get("group", 1))
 
 

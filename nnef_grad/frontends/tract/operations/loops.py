@@ -122,25 +122,20 @@ def _unrolled(
         for name, x, axis, chunk in wanted.scanned:
             # From the end if it goes backward.
             begin = (index if chunk > 0 else count - 1 - index) * abs(chunk)
-            is_whole = count == 1
-            part = (
-                x
-                if is_whole
-                else view.piece(x, axis, begin, begin + abs(chunk), "part")
-            )
-            values[name] = part
+            if count > 1:
+                x = view.piece(x, axis, begin, begin + abs(chunk), "part")
+            values[name] = x
         own = {p.name: values[p.name] for p in fragment.parameters}
         naming = view.reading.naming_of(fragment, f"{view.hint}_{index + 1}")
         steps.append(view.reading.results_of(fragment, own, naming, view.span))
         states = {name: steps[-1][result] for name, _, result in wanted.state}
     outputs = []
     for name, kind, axis, chunk in wanted.output:
-        rows = [results[name] for results in steps][:: 1 if chunk > 0 else -1]
-        is_last = kind == "last"
-        whole = (
-            steps[-1][name] if is_last else view("concat", rows, hint=name, axis=axis)
-        )
-        outputs.append(whole)
+        rows = [results[name] for results in steps]
+        if kind == "full":
+            rows = rows[:: _way(axis, chunk).direction]
+            rows.append(view("concat", rows, hint=name, axis=axis))
+        outputs.append(rows[-1])
     return tuple(outputs)
 
 
@@ -214,15 +209,14 @@ class _Kept:
         names = [*self.full, *self.states, *self.scanned]
         values: dict[str, Any] = {**self.known, **dict(zip(names, inputs, strict=True))}
         for name, (x, axis, chunk) in self.scanned.items():
-            if abs(chunk) != 1:
-                shape = with_extent(x.shape, axis, abs(chunk))
-                values[name] = self.view.reshaped(values[name], shape, name)
+            shape = with_extent(x.shape, axis, abs(chunk))
+            values[name] = self.view.reshaped(values[name], shape, name)
         own = {p.name: values[p.name] for p in self.fragment.parameters}
         reading = self.view.reading
         results = reading.results_of(self.fragment, own, str, self.view.span)
         new = {name: self._pinned(results[name], name) for name in self.next}
         collected = [
-            (self._row(new.get(name, results[name]), name, way.axis), way)
+            (self._row(new.get(name, results[name]), name, way), way)
             for name, way in self.gathered.items()
         ]
         return [*new.values()], collected
@@ -231,13 +225,14 @@ class _Kept:
         """A result under its name: a copy, if the tensor has another one."""
         return self.view.reading.emitter.pin_name(self._tensor(value), name)
 
-    def _row(self, value: Any, name: str, axis: int) -> Tensor:
+    def _row(self, value: Any, name: str, way: Way) -> Tensor:
         """The part of a result that each step collects: one element along the axis."""
         part = self._pinned(value, name)
+        self.view.axis(way.axis, part.rank)
         self.parts[name] = part.shape
-        if part.shape[axis : axis + 1] == (1,):
+        if way.fits(part.shape):
             return part
-        shape = (*part.shape[:axis], 1, *part.shape[axis:])
+        shape = (*part.shape[: way.axis], 1, *part.shape[way.axis :])
         emitter = self.view.reading.emitter
         row: Tensor = emitter("reshape", part, shape=shape, hint=f"{name}_row")
         return row
@@ -249,8 +244,6 @@ class _Kept:
         if is_last:
             place = count - 1 if direction > 0 else 0
             whole = self.view.piece(whole, axis, place, place + 1, "last")
-        elif shape[axis] == 1:
-            return whole
         else:
             shape = with_extent(shape, axis, shape[axis] * count)
         return self.view.reshaped(whole, shape)
