@@ -206,19 +206,27 @@ def choose(
     emit: Emitter, condition: Operand, true_value: Operand, false_value: Operand
 ) -> Any:
     """A condition that is a literal, or the comparison of a constant."""
-    if isinstance(condition, bool):
-        return true_value if condition else false_value
-    # Nothing else is computed from the value of a constant: the result may yet be
-    # differentiated with respect to it.
+    is_true = condition if isinstance(condition, bool) else _is_equal(emit, condition)
+    if is_true is None:
+        return None
+    choice, other = (true_value, false_value) if is_true else (false_value, true_value)
+    # A number, as a gradient, has any shape.
+    if isinstance(condition, bool) and not isinstance(choice, Tensor):
+        return choice
+    shapes = shape_of(condition), shape_of(other)
+    has_shape = all(fits_into(shape, shape_of(choice)) for shape in shapes)
+    return choice if has_shape else None
+
+
+def _is_equal(emit: Emitter, condition: Operand) -> bool | None:
+    """Whether a condition is true, if it compares numbers. Nothing else is computed from
+    the value of a constant: the result may yet be differentiated with respect to it.
+    """
     equality = emit.made_by(condition, "eq")
     if equality is None:
         return None
     left, right = (_number(emit, operand) for operand in equality.operands)
-    is_true = left == right
-    choice, other = (true_value, false_value) if is_true else (false_value, true_value)
-    shapes = shape_of(condition), shape_of(other)
-    has_shape = all(fits_into(shape, shape_of(choice)) for shape in shapes)
-    return None if left is None or right is None or not has_shape else choice
+    return None if left is None or right is None else left == right
 
 
 def _number(emit: Emitter, operand: Operand) -> float | None:
