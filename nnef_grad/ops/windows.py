@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from nnef_grad.graph.ir import Operation, Shape
+from nnef_grad.graph.ir import Operation, Shape, shape_of
 from nnef_grad.ops.registry import require
 from nnef_grad.ops.shape import Positions
 
@@ -120,7 +120,7 @@ def is_reverse(op: Operation) -> bool:
 
 def up_side(op: Operation) -> Shape:
     """The whole shape of the up-scaled side."""
-    return (op.outputs if is_reverse(op) else op.inputs)[0].shape
+    return shape_of(op.results[0] if is_reverse(op) else op.operands[0])
 
 
 def windows_of(op: Operation) -> Windows:
@@ -247,11 +247,17 @@ def reverse_outside(windows: Windows) -> Padding:
 
 
 def check_reach(border: str, input: Shape, outside: Padding) -> None:
-    """Raises `ShapeError` where more is read outside than one reflection on each side."""
-    left_out = REPEATING.get(border)
-    if left_out is None:
+    """Raises `ShapeError` where more is read outside than one reflection on each side, or
+    where there is nothing to repeat.
+    """
+    if border not in REPEATING:
         return
+    left_out = REPEATING[border]
     for extent, sides in zip(input, outside, strict=True):
+        if left_out is None:
+            message = f"with border '{border}' an extent of 0 cannot be padded"
+            require(extent != 0 or max(sides) <= 0, message)
+            continue
         message = (
             f"with border '{border}' an extent of {extent} can be padded by"
             f" {extent - left_out} on each side, and is padded by {sides}"
