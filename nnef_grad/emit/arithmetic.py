@@ -146,7 +146,7 @@ def _scalar(value: Any) -> float:
 def _integer(value: Any) -> int:
     """The largest integer that is not greater than a scalar."""
     if not isinstance(value, str):
-        return math.floor(value)
+        return math.floor(float(value))
     if not _INTEGER.fullmatch(value):
         raise ValueError
     # Python reads thousands of digits as a float alone.
