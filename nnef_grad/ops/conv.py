@@ -21,13 +21,10 @@ from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import (
     BORDERS,
     Windows,
-    basic_outside,
     check_choice,
     check_positive,
-    check_reach,
     downscaling,
     is_reverse,
-    reverse_outside,
     up_side,
     upscaling,
     windows_of,
@@ -49,8 +46,7 @@ def conv_shape(
     )
     require(filter[1] * groups == input[1], message)
     _check_channels(groups, filter, bias, filter[0])
-    windows = downscaling(input[2:], filter[2:], **sliding)
-    check_reach(border, windows.up, basic_outside(windows))
+    windows = downscaling(input[2:], filter[2:], border=border, **sliding)
     return (input[0], filter[0], *windows.down)
 
 
@@ -83,9 +79,8 @@ def deconv_shape(
         f" but is {list(output_shape)}"
     )
     require(output_shape[:2] in ((), (input[0], channels)), message)
-    extents = output_shape[2:]
-    windows = upscaling(input[2:], filter[2:], output_shape=extents, **sliding)
-    check_reach(border, windows.down, reverse_outside(windows))
+    sliding.update(border=border, output_shape=output_shape[2:])
+    windows = upscaling(input[2:], filter[2:], **sliding)
     return (input[0], channels, *windows.up)
 
 

@@ -11,19 +11,17 @@ from functools import partial, reduce
 from math import prod
 from typing import Any
 
-from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor
 from nnef_grad.ops.registry import Emit, require, shape, vjp
 from nnef_grad.ops.shape import line
 from nnef_grad.ops.traits import POOLING
 from nnef_grad.ops.windows import (
     BORDERS,
     Windows,
-    basic_outside,
     check_choice,
-    check_reach,
     counts_inside,
     downscaling,
-    reverse_outside,
+    is_reverse,
     upscaling,
     windows_of,
 )
@@ -37,9 +35,7 @@ def pool_shape(
 ) -> Shape:
     """[X...] gives [x...]."""
     check_choice("border", border, ("ignore", *BORDERS))
-    windows = downscaling(input, size, **sliding)
-    check_reach(border, windows.up, basic_outside(windows))
-    return windows.down
+    return downscaling(input, size, border=border, **sliding).down
 
 
 @shape("max_pool_with_index")
@@ -59,9 +55,8 @@ def debox_shape(
 ) -> Shape:
     """[x...] gives [X...]."""
     check_choice("border", border, ("ignore", *BORDERS))
-    windows = upscaling(input, size, output_shape=output_shape, **sliding)
-    check_reach(border, windows.down, reverse_outside(windows))
-    return windows.up
+    sliding["output_shape"] = output_shape
+    return upscaling(input, size, border=border, **sliding).up
 
 
 @shape("sample")
@@ -94,7 +89,7 @@ def box_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     if op.settings.get("normalize", True):
         volume = divisor(emit, windows, op.attributes["border"])
         dy = emit("div", dy, volume, hint="share")
-    return [emit("debox", dy, **_reverse(windows))]
+    return [_adjoint(emit, op, dy)]
 
 
 def divisor(emit: Emit, windows: Windows, border: str) -> Tensor | float:
@@ -122,10 +117,9 @@ def divisor(emit: Emit, windows: Windows, border: str) -> Tensor | float:
 @vjp("debox")
 def debox_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     """dinput = box(dy), divided by the volume if the operation is"""
-    windows = windows_of(op)
-    total = emit("box", dy, **_basic(windows), hint="total")
-    volume = float(prod(windows.size))
-    return [emit("div", total, volume) if op.attributes["normalize"] else total]
+    total, volume = _adjoint(emit, op, dy, hint="total"), prod(windows_of(op).size)
+    is_mean = op.attributes["normalize"]
+    return [emit("div", total, float(volume)) if is_mean else total]
 
 
 # ---- Maxima ----
@@ -136,9 +130,10 @@ def max_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     """dinput = desample(dy, argmax_pool(input)); a maximum in the border drops out."""
     (x,), windows, border = op.inputs, windows_of(op), op.attributes["border"]
     if prod(windows.size) == 1:
-        return [emit("debox", dy, **_reverse(windows))]
-    index = emit("argmax_pool", x, border=border, **_basic(windows), hint="index")
-    return [emit("desample", dy, index, **_reverse(windows))]
+        return [_adjoint(emit, op, dy)]
+    size, sliding = windows.size, windows.attributes
+    index = emit("argmax_pool", x, size=size, border=border, **sliding, hint="index")
+    return [_adjoint(emit, op, dy, index)]
 
 
 @vjp("max_pool_with_index")
@@ -146,27 +141,21 @@ def max_pool_with_index_vjp(
     emit: Emit, op: Operation, dy: Tensor, dindex: None
 ) -> list[Tensor]:
     """dinput = desample(dy, index)"""
-    return [emit("desample", dy, op.outputs[1], **_reverse(windows_of(op)))]
+    return [_adjoint(emit, op, dy, op.outputs[1])]
 
 
-@vjp("sample")
+@vjp("sample", "desample")
 def sample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
-    """dinput = desample(dy, index)"""
-    return [emit("desample", dy, op.operands[1], **_reverse(windows_of(op))), None]
+    """dinput = desample(dy, index) and sample(dy, index)"""
+    return [_adjoint(emit, op, dy, op.operands[1]), None]
 
 
-@vjp("desample")
-def desample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
-    """dinput = sample(dy, index)"""
-    return [emit("sample", dy, op.operands[1], **_basic(windows_of(op))), None]
-
-
-# ---- The attributes of an adjoint ----
-
-
-def _basic(windows: Windows) -> dict[str, Any]:
-    return {"size": windows.size, **windows.attributes}
-
-
-def _reverse(windows: Windows) -> dict[str, Any]:
-    return {**_basic(windows), "output_shape": windows.output_shape()}
+def _adjoint(
+    emit: Emit, op: Operation, dy: Tensor, *index: Operand, hint: str | None = None
+) -> Tensor:
+    """What goes back through the windows of an operation, to an index if it has one."""
+    windows, name = windows_of(op), "sample" if index else "box"
+    attributes: dict[str, Any] = {"size": windows.size, **windows.attributes}
+    if not is_reverse(op):
+        name, attributes["output_shape"] = f"de{name}", windows.output_shape()
+    return emit(name, dy, *index, **attributes, hint=hint)

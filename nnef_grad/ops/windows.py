@@ -141,9 +141,11 @@ def downscaling(
     padding: Padding = (),
     stride: Shape = (),
     dilation: Shape = (),
+    border: str = "constant",
 ) -> Windows:
     """The windows of a basic operation, with padding, stride and dilation as in the text.
-    It raises `ShapeError` where these are not allowed, or the windows do not fit in.
+    It raises `ShapeError` where these are not allowed, the windows do not fit in, or the
+    border does not reach so far.
     """
     _check(len(up), size, padding=padding, stride=stride, dilation=dilation)
     stride, dilation = stride or (1,) * len(up), dilation or (1,) * len(up)
@@ -157,7 +159,9 @@ def downscaling(
     columns = list(zip(padded, reach, stride, strict=True))
     require(all(extent >= r for extent, r, _ in columns), message)
     down = tuple((extent - r) // s + 1 for extent, r, s in columns)
-    return Windows(up, down, size, padding, stride, dilation)
+    windows = Windows(up, down, size, padding, stride, dilation)
+    check_reach(border, up, basic_outside(windows))
+    return windows
 
 
 # Passes ask for the windows of the same operations, and many operations have the same.
@@ -171,6 +175,7 @@ def upscaling(
     stride: Shape = (),
     dilation: Shape = (),
     output_shape: Shape = (),
+    border: str = "constant",
 ) -> Windows:
     """The windows of a reverse operation. It raises `ShapeError` as `downscaling` does, or
     where `output_shape`, the up-scaled extents if not empty, is not down-scaled to `down`.
@@ -186,6 +191,7 @@ def upscaling(
         f" {list(windows.down)}, and the input has {list(down)}"
     )
     require(windows.down == down, message)
+    check_reach(border, down, reverse_outside(windows))
     return windows
 
 
