@@ -19,7 +19,6 @@ from nnef_grad.ops.windows import (
     BORDERS,
     Windows,
     check_choice,
-    counts_inside,
     downscaling,
     is_reverse,
     upscaling,
@@ -100,7 +99,8 @@ def divisor(emit: Emit, windows: Windows, border: str) -> Tensor | float:
         return float(prod(windows.size))
     # A window without an element inside has nothing to hand on: any divisor does, but
     # zero.
-    counts = [[max(count, 1) for count in along] for along in counts_inside(windows)]
+    inside = [axis.counts_inside for axis in windows.axes]
+    counts = [[max(count, 1) for count in along] for along in inside]
     varying = {axis: along for axis, along in enumerate(counts) if len({*along}) > 1}
     uniform = prod(along[0] for axis, along in enumerate(counts) if axis not in varying)
     if not varying:

@@ -54,6 +54,29 @@ class AxisWindows(NamedTuple):
         """Where the last window ends: inside, where the stride leaves a remainder."""
         return self.begin + (self.down - 1) * self.stride + self.reach
 
+    @property
+    def outside(self) -> tuple[int, int]:
+        """How many elements before and after the up-scaled side are read."""
+        return max(-self.begin, 0), max(self.end - self.up, 0)
+
+    @property
+    def outside_down(self) -> tuple[int, int]:
+        """How many elements before and after its input, the down-scaled side, a reverse
+        operation reads: the windows before the first, and after the last, that would lie
+        over the output, be it with a gap of the dilation.
+        """
+        sides = self.begin, self.up - self.end
+        before, after = (max((n + self.reach - 1) // self.stride, 0) for n in sides)
+        return before, after
+
+    @property
+    def counts_inside(self) -> Shape:
+        """How many elements of each window lie inside; (1,) if still."""
+        if self.is_still:
+            return (1,)
+        windows = map(self.positions, range(self.down))
+        return tuple(sum(0 <= place < self.up for place in w) for w in windows)
+
     def positions(self, window: int) -> Positions:
         """Where the elements of a window lie on the up-scaled side."""
         first = self.begin + window * self.stride
@@ -76,6 +99,16 @@ class Windows:
         """The windows along each axis."""
         fields = self.up, self.down, self.size, self.padding, self.stride, self.dilation
         return tuple([AxisWindows(*column) for column in zip(*fields, strict=True)])
+
+    @property
+    def outside(self) -> Padding:
+        """How many elements before and after the up-scaled side are read."""
+        return tuple([axis.outside for axis in self.axes])
+
+    @property
+    def outside_down(self) -> Padding:
+        """How many elements a reverse operation reads before and after its input."""
+        return tuple([axis.outside_down for axis in self.axes])
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -160,7 +193,7 @@ def downscaling(
     require(all(extent >= r for extent, r, _ in columns), message)
     down = tuple((extent - r) // s + 1 for extent, r, s in columns)
     windows = Windows(up, down, size, padding, stride, dilation)
-    check_reach(border, up, basic_outside(windows))
+    check_reach(border, up, windows.outside)
     return windows
 
 
@@ -191,7 +224,7 @@ def upscaling(
         f" {list(windows.down)}, and the input has {list(down)}"
     )
     require(windows.down == down, message)
-    check_reach(border, down, reverse_outside(windows))
+    check_reach(border, down, windows.outside_down)
     return windows
 
 
@@ -230,28 +263,6 @@ REPEATING: dict[str, int | None] = {"replicate": None, "reflect": 1, "reflect-ev
 BORDERS = ("constant", *REPEATING)
 
 
-def basic_outside(windows: Windows) -> Padding:
-    """How many elements before and after the up-scaled side are read."""
-    return tuple(
-        (max(-axis.begin, 0), max(axis.end - axis.up, 0)) for axis in windows.axes
-    )
-
-
-def reverse_outside(windows: Windows) -> Padding:
-    """How many elements before and after its input, the down-scaled side, a reverse
-    operation reads: the windows before the first, and after the last, that would lie over
-    the output, be it with a gap of the dilation.
-    """
-    pairs = ((axis, axis.reach - 1) for axis in windows.axes)
-    return tuple(
-        (
-            max((axis.begin + gap) // axis.stride, 0),
-            max((axis.up - axis.end + gap) // axis.stride, 0),
-        )
-        for axis, gap in pairs
-    )
-
-
 def check_reach(border: str, input: Shape, outside: Padding) -> None:
     """Raises `ShapeError` where more is read outside than one reflection on each side, or
     where there is nothing to repeat.
@@ -269,19 +280,6 @@ def check_reach(border: str, input: Shape, outside: Padding) -> None:
             f" {extent - left_out} on each side, and is padded by {sides}"
         )
         require(max(sides) <= extent - left_out, message)
-
-
-def counts_inside(windows: Windows) -> tuple[Shape, ...]:
-    """How many elements of each window along each axis lie inside; (1,) if still."""
-    return tuple(
-        (1,)
-        if axis.is_still
-        else tuple(
-            sum(0 <= position < axis.up for position in axis.positions(window))
-            for window in range(axis.down)
-        )
-        for axis in windows.axes
-    )
 
 
 # ---- Checks ----

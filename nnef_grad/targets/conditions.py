@@ -19,8 +19,6 @@ from nnef_grad.ops.windows import (
     REPEATING,
     AxisWindows,
     Windows,
-    basic_outside,
-    counts_inside,
     windows_of,
 )
 from nnef_grad.targets.windows import form_blocks, moving_axes, skipping_axes
@@ -269,7 +267,7 @@ not_by_two = Condition(lambda op: {*op.attributes["factor"]} != {2})
 repeating = with_border(*REPEATING)
 ignoring = with_border("ignore")
 # Elements of the border are read.
-reading = _windowed(lambda windows: any(map(any, basic_outside(windows))))
+reading = _windowed(lambda windows: any(map(any, windows.outside)))
 # There are elements of the input that a stride skips in all windows.
 skipping = _windowed(lambda windows: len(skipping_axes(windows)) > 0)
 along_four_axes = _windowed(lambda windows: len(moving_axes(windows)) > 3)
@@ -278,7 +276,7 @@ blocks = _windowed(form_blocks)
 # Not all windows lie outside.
 touching = _windowed(lambda windows: windows.touch_data)
 # There is a window without an element inside.
-empty = _windowed(lambda windows: not all(map(all, counts_inside(windows))))
+empty = _on_an_axis(lambda c: not all(c.counts_inside))
 # A window has more than 300 elements along an axis.
 long = _on_an_axis(lambda c: c.size > 300)
 # A dilation is given, if only of windows of one element.

@@ -14,9 +14,7 @@ import nnef_grad
 from nnef_grad.ops.windows import (
     Windows,
     automatic_padding,
-    basic_outside,
     downscaling,
-    reverse_outside,
     upscaling,
 )
 
@@ -104,8 +102,8 @@ def test_what_is_read_outside(
     up: int, padding: tuple[int, int], basic: tuple[int, int], reverse: tuple[int, int]
 ) -> None:
     windows = downscaling((up,), (2,), (padding,), (2,), ())
-    assert basic_outside(windows) == (basic,)
-    assert reverse_outside(windows) == (reverse,)
+    assert windows.outside == (basic,)
+    assert windows.outside_down == (reverse,)
 
 
 # ---- Shapes ----
