@@ -35,25 +35,19 @@ class NoValueError(Exception):
     """A name has no value, because the statement that defines it has failed."""
 
 
-# Changes a call before it is emitted, given the name of its first result.
-Adjustment = Callable[[Call, str, Span], Call]
-
-
 class Evaluator:
     """Evaluates expressions; invocations of `inlined` fragments become their bodies."""
 
-    def __init__(
-        self,
-        emitter: Emitter,
-        inlined: Collection[str] = (),
-        adjust: Adjustment = lambda call, hint, span: call,
-    ) -> None:
+    def __init__(self, emitter: Emitter, inlined: Collection[str] = ()) -> None:
         self.emitter = emitter
         self.inlined = inlined
-        self.adjust = adjust
         self.caller: Span | None = None
         self.expanded = 0
         self.depth = 0
+
+    def adjust(self, call: Call, hint: str, span: Span) -> Call:
+        """The call to emit in place of one, whose first result should have a name."""
+        return call
 
     def evaluate(
         self,
@@ -282,19 +276,16 @@ def parameters(call: Call | Operation) -> dict[str, Any]:
     return {**thawed, GENERIC: call.dtype}
 
 
-def instantiate(
-    fragment: syntax.Fragment, emitter: Emitter, operation: Operation
+def instantiate_body(
+    emitter: Emitter, operation: Operation, fragment: syntax.Fragment | None = None
 ) -> Sequence[Any]:
-    """Emits the body of a fragment that has the parameters of an operation."""
-    results = Evaluator(emitter).instantiate(
-        fragment, parameters(operation), emitter.naming, operation.span
-    )
+    """Emits the body of an operation that is written in NNEF, or that of a fragment with
+    its parameters.
+    """
+    written, scope = fragment or operation.definition, parameters(operation)
+    evaluator = Evaluator(emitter)
+    results = evaluator.instantiate(written, scope, emitter.naming, operation.span)
     return list(results.values())
-
-
-def instantiate_body(emitter: Emitter, operation: Operation) -> Sequence[Any]:
-    """Emits the body of an operation that is written in NNEF."""
-    return instantiate(operation.definition, emitter, operation)
 
 
 # ---- Targets ----

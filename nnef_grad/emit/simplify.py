@@ -121,9 +121,8 @@ def _joined(operation: Operation, maker: Operation | None) -> Operation:
         return operation
     changed = partial(replace, operation, operands=maker.operands)
     if operation.name == "transpose":
-        order = _order(maker)
-        axes = tuple([order[axis] for axis in _order(operation)])
-        return changed(attributes={"axes": axes})
+        axes = _joined_order(maker, operation.attributes["axes"])
+        return changed(attributes={"axes": tuple(axes)})
     whole = {"shape": operation.outputs[0].shape, "axis_start": 0, "axis_count": -1}
     # Not every runtime makes a tensor without axes by a reshape.
     is_whole = operation.outputs[0].rank > 0
@@ -138,10 +137,13 @@ def _changes_nothing(operation: Operation) -> bool:
     return operation.inputs[0].shape == operation.outputs[0].shape
 
 
-def _order(transposition: Operation) -> list[int]:
-    """All axes in their new order: those at the end may be left out where they stay."""
-    axes = transposition.attributes["axes"]
-    return [*axes, *range(len(axes), transposition.outputs[0].rank)]
+def _joined_order(transposition: Operation, axes: Shape) -> list[int]:
+    """The order of all axes after two transpositions, the second one by `axes`: those at
+    the end may be left out where they stay.
+    """
+    first, rank = transposition.attributes["axes"], transposition.outputs[0].rank
+    order = [*first, *range(len(first), rank)]
+    return [order[axis] for axis in (*axes, *range(len(axes), rank))]
 
 
 def _literal(operand: Operand, value: float) -> bool:
@@ -266,12 +268,9 @@ def reshape_once(
 def transpose_once(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
     """Two changes of the order in a row are one."""
     inner = emit.made_by(x, "transpose")
-    if inner is None or not len(axes) == len(inner.attributes["axes"]) == len(
-        shape_of(x)
-    ):
+    if inner is None:
         return None
-    order = [inner.attributes["axes"][axis] for axis in axes]
-    source = inner.operands[0]
+    source, order = inner.operands[0], _joined_order(inner, axes)
     return source if order == sorted(order) else emit("transpose", source, axes=order)
 
 

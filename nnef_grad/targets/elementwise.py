@@ -10,7 +10,7 @@ from nnef_grad.autodiff.rules import derivative_library
 from nnef_grad.emit.arguments import dtype_of
 from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.evaluation import Evaluator, instantiate
+from nnef_grad.emit.evaluation import Evaluator, instantiate_body
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.elementwise import outer_factors
@@ -101,7 +101,7 @@ def gelu_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
 
 
 def _probability(emit: Emitter, gelu: Operation) -> Sequence[Operand]:
-    return instantiate(written()["gelu_probability"], emit, gelu)
+    return instantiate_body(emit, gelu, written()["gelu_probability"])
 
 
 @each("select")
