@@ -20,7 +20,7 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import Evaluator, NoValueError, hint_of, unpack
 from nnef_grad.emit.lenient import repair, repair_bias
 from nnef_grad.graph.ir import STOP, Graph, Operation, Shape, Tensor
-from nnef_grad.graph.stops import says_stop
+from nnef_grad.graph.stops import says_stop, stop_definition
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import check_document
 from nnef_grad.language.labels import label_steps
@@ -81,13 +81,19 @@ class _GraphBody(Evaluator):
     ) -> None:
         super().__init__(emitter, inlined)
         self.shapes, self.repairs = shapes, repairs
+        # What the first result of the statement that is evaluated is called.
+        self.target = ""
         self.scope: dict[str, Any] = {}
         self.labels: dict[str, Tensor] = {}
         self.problems: list[Problem] = []
         self._first: dict[object, Operation] = {}
 
     def adjust(self, call: Call, hint: str, span: Span) -> Call:
-        """Sets the shape of an external, and repairs a bias."""
+        """Sets the shape of an external, takes a copy for what its name says, and repairs a
+        bias.
+        """
+        if call.definition.name == "copy" and says_stop(hint) and hint == self.target:
+            call = call._replace(definition=stop_definition())
         if call.definition.name == "external":
             shape = tuple(self.shapes(hint, call.attributes["shape"]))
             return call._replace(attributes={"shape": shape})
@@ -149,11 +155,14 @@ class _GraphBody(Evaluator):
 
     def _define(self, statement: syntax.Assignment) -> None:
         target, value = statement.target, statement.value
-        results = self.evaluate(value, self.scope, hint_of(target), target)
-        for name, tensor in unpack(target, results):
+        self.target = hint_of(target)
+        results = self.evaluate(value, self.scope, self.target)
+        made_by = value if isinstance(value, syntax.Invocation) else None
+        is_inlined = made_by is not None and made_by.name in self.inlined
+        for name, tensor in unpack(target, results, None if is_inlined else made_by):
             self.scope[name] = self.emitter.pin_name(tensor, name)
-        if isinstance(value, syntax.Invocation) and value.name == "variable":
-            self._share(value, self.scope[hint_of(target)])
+        if made_by is not None and made_by.name == "variable":
+            self._share(made_by, self.scope[self.target])
 
     def _share(self, value: syntax.Invocation, tensor: Tensor) -> None:
         """Variables of one label share their data, so they must have one shape."""
