@@ -13,7 +13,6 @@ from operator import index
 from nnef_grad.graph.extents import has_symbols, nominal, symbols_of
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.loops import Way, loop_of
-from nnef_grad.ops.elementwise import LONG_RUN
 from nnef_grad.ops.parts import slice_positions
 from nnef_grad.ops.windows import (
     REPEATING,
@@ -142,6 +141,8 @@ different_batches = Condition(lambda op: _operand(op)[:-2] != _operand(op, 1)[:-
 inner_product = Condition(lambda op: _result(op)[-2:] == (1, 1))
 
 
+# From so many elements on, the length of a run makes no difference to a runtime.
+LONG_RUN = 64
 # A column is multiplied by a long row.
 outer_product = Condition(
     lambda op: (
@@ -150,6 +151,23 @@ outer_product = Condition(
         and nominal(_result(op)[-1]) >= LONG_RUN
     )
 )
+
+
+def outer_factors(op: Operation) -> tuple[Tensor, Tensor] | None:
+    """The column and the row of an outer product over several axes, the last one short."""
+    if op.name != "mul" or op.outputs[0].rank <= 2 or len(op.inputs) != 2:
+        return None
+    last = op.outputs[0].shape[-1]
+    if has_symbols(last) or last >= LONG_RUN:
+        return None
+    for column, row in (op.inputs, op.inputs[::-1]):
+        longer = [axis for axis, extent in enumerate(column.shape) if extent != 1]
+        later = [axis for axis, extent in enumerate(row.shape) if extent != 1]
+        if longer and later and longer[-1] < later[0]:
+            return column, row
+    return None
+
+
 # So many numbers apart, elements share few places in a cache.
 _APART = 256
 

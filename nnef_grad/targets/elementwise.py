@@ -13,8 +13,8 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import Evaluator, instantiate_body
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
-from nnef_grad.ops.elementwise import outer_factors
 from nnef_grad.ops.shape import reshaped
+from nnef_grad.targets.conditions import outer_factors
 from nnef_grad.targets.forms import form
 from nnef_grad.targets.registry import Relations, each, is_instance, lowering, written
 
