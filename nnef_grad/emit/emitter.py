@@ -303,8 +303,7 @@ class Emitter:
 
     def stop(self, x: Operand) -> Operand:
         """The operand, which no gradient flows through: see graph/stops.py."""
-        dtype = x.dtype if isinstance(x, Tensor) else "scalar"
-        call = bind(stop_definition(), {"x": x}, dtype)
+        call = bind(stop_definition(), {"x": x}, None)
         (stopped,) = self.emit_op(call, hints=(STOP,))
         return stopped
 
@@ -332,10 +331,11 @@ class Emitter:
         a copy. What lets no gradient through has a name that says so.
         """
         is_free = self.made_by(value, STOP) is None or says_stop(name)
-        if not isinstance(value, Tensor) or not is_free:
-            return self.emit_named(name, "copy", x=value)
-        is_its_own = self.names.setdefault(value, name) == name
-        return value if is_its_own else self.emit_named(name, "copy", x=value)
+        if isinstance(value, Tensor) and is_free:
+            own = self.names.setdefault(value, name)
+            if own == name:
+                return value
+        return self.emit_named(name, "copy", x=value)
 
     def assigned_names(
         self, operations: Iterable[Operation], reserved: Iterable[str]
