@@ -11,7 +11,7 @@ from functools import partial, reduce
 from math import prod
 from typing import Any
 
-from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor
+from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import Emit, require, shape, vjp
 from nnef_grad.ops.shape import line
 from nnef_grad.ops.traits import POOLING
@@ -88,7 +88,7 @@ def box_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     if op.settings.get("normalize", True):
         volume = divisor(emit, windows, op.attributes["border"])
         dy = emit("div", dy, volume, hint="share")
-    return [_adjoint(emit, op, dy)]
+    return [emit("debox", dy, **_adjoint(op))]
 
 
 def divisor(emit: Emit, windows: Windows, border: str) -> Tensor | float:
@@ -117,9 +117,9 @@ def divisor(emit: Emit, windows: Windows, border: str) -> Tensor | float:
 @vjp("debox")
 def debox_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     """dinput = box(dy), divided by the volume if the operation is"""
-    total, volume = _adjoint(emit, op, dy, hint="total"), prod(windows_of(op).size)
-    is_mean = op.attributes["normalize"]
-    return [emit("div", total, float(volume)) if is_mean else total]
+    total = emit("box", dy, **_adjoint(op), hint="total")
+    volume = float(prod(windows_of(op).size))
+    return [emit("div", total, volume) if op.attributes["normalize"] else total]
 
 
 # ---- Maxima ----
@@ -130,10 +130,10 @@ def max_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     """dinput = desample(dy, argmax_pool(input)); a maximum in the border drops out."""
     (x,), windows, border = op.inputs, windows_of(op), op.attributes["border"]
     if prod(windows.size) == 1:
-        return [_adjoint(emit, op, dy)]
+        return [emit("debox", dy, **_adjoint(op))]
     size, sliding = windows.size, windows.attributes
     index = emit("argmax_pool", x, size=size, border=border, **sliding, hint="index")
-    return [_adjoint(emit, op, dy, index)]
+    return [emit("desample", dy, index, **_adjoint(op))]
 
 
 @vjp("max_pool_with_index")
@@ -141,21 +141,25 @@ def max_pool_with_index_vjp(
     emit: Emit, op: Operation, dy: Tensor, dindex: None
 ) -> list[Tensor]:
     """dinput = desample(dy, index)"""
-    return [_adjoint(emit, op, dy, op.outputs[1])]
+    return [emit("desample", dy, op.outputs[1], **_adjoint(op))]
 
 
-@vjp("sample", "desample")
+@vjp("sample")
 def sample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
-    """dinput = desample(dy, index) and sample(dy, index)"""
-    return [_adjoint(emit, op, dy, op.operands[1]), None]
+    """dinput = desample(dy, index)"""
+    return [emit("desample", dy, op.operands[1], **_adjoint(op)), None]
 
 
-def _adjoint(
-    emit: Emit, op: Operation, dy: Tensor, *index: Operand, hint: str | None = None
-) -> Tensor:
-    """What goes back through the windows of an operation, to an index if it has one."""
-    windows, name = windows_of(op), "sample" if index else "box"
-    attributes: dict[str, Any] = {"size": windows.size, **windows.attributes}
-    if not is_reverse(op):
-        name, attributes["output_shape"] = f"de{name}", windows.output_shape()
-    return emit(name, dy, *index, **attributes, hint=hint)
+@vjp("desample")
+def desample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
+    """dinput = sample(dy, index)"""
+    return [emit("sample", dy, op.operands[1], **_adjoint(op)), None]
+
+
+def _adjoint(op: Operation) -> dict[str, Any]:
+    """The attributes of the operation that goes back through the same windows."""
+    windows = windows_of(op)
+    basic = {"size": windows.size, **windows.attributes}
+    return (
+        basic if is_reverse(op) else {**basic, "output_shape": windows.output_shape()}
+    )
