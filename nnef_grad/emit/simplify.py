@@ -48,10 +48,9 @@ def simplify(emit: Emitter, call: Call) -> Operand | None:
     """An operand that equals the result of an operation; None if it is needed."""
     name = call.definition.name
     key = name if call.dtype is None else f"{name}<{call.dtype}>"
-    wanted = WANTED.get(key)
-    if wanted is None or wanted.isdisjoint(makers := emit.makers(call.operands)):
-        return None
-    for rewrite in REWRITES[key]:
+    rewrites = REWRITES.get(key, ())
+    makers = emit.makers(call.operands) if rewrites else ()
+    for rewrite in rewrites:
         if not rewrite.wanted.isdisjoint(makers):
             result = emit.attempt(rewrite.apply, call)
             if result is not None:
@@ -404,9 +403,4 @@ REWRITES: dict[str, tuple[Rewrite, ...]] = {
     "slice<scalar>": (slice_inside,),
     "squeeze<scalar>": (squeeze_first,),
     "sum_reduce": (sum_what_is_padded, reduce_first),
-}
-# Operations that any rewrite of an operation looks for.
-WANTED = {
-    name: frozenset[str]().union(*(rewrite.wanted for rewrite in rewrites))
-    for name, rewrites in REWRITES.items()
 }

@@ -9,8 +9,7 @@ stride and dilation exchanged, or a product of matrices where nothing slides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
@@ -89,10 +88,9 @@ def separable_conv_shape(
     input: Shape, planes: Shape, points: Shape, bias: Shape, groups: int, **plane: Any
 ) -> Shape:
     """The shape after the two steps of its body."""
-    with _naming("plane_filter"):
-        inner = conv_shape(input, planes, (), groups=0, **plane)
-    with _naming("point_filter"):
-        return conv_shape(inner, points, bias, "constant", groups)
+    inner = _step("plane_filter", conv_shape, input, planes, (), groups=0, **plane)
+    along: Any = {"border": "constant", "groups": groups}
+    return _step("point_filter", conv_shape, inner, points, bias, **along)
 
 
 @shape("separable_deconv")
@@ -100,19 +98,20 @@ def separable_deconv_shape(
     input: Shape, planes: Shape, points: Shape, bias: Shape, groups: int, **plane: Any
 ) -> Shape:
     """The shape after the two steps of its body."""
-    with _naming("point_filter"):
-        inner = deconv_shape(input, points, (), "constant", (), groups)
-    with _naming("plane_filter"):
-        return deconv_shape(inner, planes, bias, groups=0, **plane)
+    along: Any = {"border": "constant", "output_shape": (), "groups": groups}
+    inner = _step("point_filter", deconv_shape, input, points, (), **along)
+    return _step("plane_filter", deconv_shape, inner, planes, bias, groups=0, **plane)
 
 
-@contextmanager
-def _naming(filter_name: str) -> Iterator[None]:
+def _step(
+    name: str, shape_of_step: Callable[..., Shape], *shapes: Shape, **attributes: Any
+) -> Shape:
     """A message says of which filter of a separable convolution it speaks."""
     try:
-        yield
+        return shape_of_step(*shapes, **attributes)
     except ShapeError as error:
-        raise ShapeError(f"with '{filter_name}', {error}") from None
+        message = f"with '{name}', {error}"
+        raise ShapeError(message, remedy=error.remedy) from None
 
 
 def group_count(input: Shape, groups: int, output_shape: Shape = ()) -> int:
