@@ -43,17 +43,23 @@ class Firsts:
         begun = self._begun.get(_beginning(call))
         if begun is None:
             return None
-        for operation in begun:
-            self._by_key.setdefault(operation_key(operation), operation)
-        begun.clear()
+        self._enter(begun)
         return self._by_key.get(operation_key(call, settings))
 
     def first(self, operation: Operation) -> Operation:
         """The first operation that computes the same as one, which is added."""
-        earlier = self.find(operation)
-        if earlier is None:
-            self.add(operation)
-        return earlier or operation
+        beginning = _beginning(operation)
+        begun = self._begun.get(beginning)
+        if begun is None:
+            self._begun[beginning] = [operation]
+            return operation
+        self._enter(begun)
+        return self._by_key.setdefault(operation_key(operation), operation)
+
+    def _enter(self, begun: list[Operation]) -> None:
+        for operation in begun:
+            self._by_key.setdefault(operation_key(operation), operation)
+        begun.clear()
 
 
 def operation_key(call: Computed, settings: str | None = None) -> tuple[object, ...]:
