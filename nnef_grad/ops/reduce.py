@@ -67,7 +67,8 @@ def moments_vjp(
 
 def _volume(op: Operation) -> int:
     """How many elements are reduced to one."""
-    return prod(op.inputs[0].shape) // prod(op.outputs[0].shape)
+    pairs = zip(op.inputs[0].shape, op.outputs[0].shape, strict=True)
+    return prod(whole for whole, reduced in pairs if whole != reduced)
 
 
 def _share(emit: Emit, op: Operation, dy: Tensor) -> Tensor:

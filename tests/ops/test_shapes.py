@@ -531,10 +531,17 @@ def test_gradient_of_an_empty_slice_is_zeros() -> None:
     assert float(checked.gradients["x"].abs().max()) == 0.0
 
 
-@pytest.mark.parametrize("operation", ["sum_reduce", "mean_reduce"])
-def test_gradient_of_the_sum_of_nothing_is_zeros(operation: str) -> None:
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "y = sum_reduce(e, axes = [1])",
+        "y = mean_reduce(e, axes = [1])",
+        "m = mean_reduce(e, axes = [0]); n = max_reduce(m, axes = [0]); y = max_reduce(n, axes = [1])",
+    ],
+)
+def test_gradient_of_the_sum_of_nothing_is_zeros(statements: str) -> None:
     empty = "e = slice(x, axes = [1], begin = [2], end = [2])"
-    text = net(f"{empty}; y = {operation}(e, axes = [1])", {"x": [2, 3]})
+    text = net(f"{empty}; {statements}", {"x": [2, 3]})
     backward = nnef_grad.differentiate(nnef_grad.loads(text))
     assert "grad_x = constant(shape = [2, 3], value = [0.0]);" in str(backward.graph)
 
