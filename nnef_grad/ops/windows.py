@@ -74,8 +74,14 @@ class AxisWindows(NamedTuple):
         """How many elements of each window lie inside; (1,) if still."""
         if self.is_still:
             return (1,)
-        windows = map(self.positions, range(self.down))
-        return tuple(sum(0 <= place < self.up for place in w) for w in windows)
+        gap = self.dilation
+        firsts = [self.begin + window * self.stride for window in range(self.down)]
+        # Of each window the first element that is inside, and the one after the last.
+        pairs = [
+            (max(-(f // gap), 0), min(-((f - self.up) // gap), self.size))
+            for f in firsts
+        ]
+        return tuple([max(end - begin, 0) for begin, end in pairs])
 
     def positions(self, window: int) -> Positions:
         """Where the elements of a window lie on the up-scaled side."""

@@ -106,6 +106,23 @@ def test_what_is_read_outside(
     assert windows.outside_down == (reverse,)
 
 
+@pytest.mark.parametrize("padding", [(0, 0), (3, 1), (-2, 4), (9, 9)])
+@pytest.mark.parametrize(("size", "dilation"), [(2, 1), (3, 2), (2, 5), (4, 3)])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_how_many_elements_lie_inside(
+    padding: tuple[int, int], size: int, dilation: int, stride: int
+) -> None:
+    (axis,) = downscaling((10,), (size,), (padding,), (stride,), (dilation,)).axes
+    places = [list(axis.positions(window)) for window in range(axis.down)]
+    counts = [sum(0 <= place < axis.up for place in window) for window in places]
+    assert axis.counts_inside == tuple(counts)
+
+
+def test_elements_of_long_windows_are_not_counted_one_by_one() -> None:
+    (axis,) = downscaling((100_000,), (100_000,), ((99_999, 0),)).axes
+    assert sum(axis.counts_inside) == 100_000 * 100_001 // 2
+
+
 # ---- Shapes ----
 
 SHAPES = [
