@@ -19,6 +19,7 @@ from nnef_grad.graph.ir import Tensor
 # each of them has a gradient.
 MAX_ITEMS = 1_000_000
 MAX_TENSORS = 50_000
+MANY_DIGITS = 1000
 
 _INTEGER = re.compile(r"-?[0-9]+")
 _SCALAR = re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
@@ -144,9 +145,12 @@ def _scalar(value: Any) -> float:
 
 def _integer(value: Any) -> int:
     """The largest integer that is not greater than a scalar."""
-    if isinstance(value, str) and not _INTEGER.fullmatch(value):
+    if not isinstance(value, str):
+        return math.floor(float(value))
+    if not _INTEGER.fullmatch(value):
         raise ValueError
-    return math.floor(value) if isinstance(value, float) else int(value)
+    # Python reads thousands of digits as a float alone.
+    return int(value if len(value) < MANY_DIGITS else float(value))
 
 
 _BUILTINS: dict[str, Callable[[Any], Any]] = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from nnef_grad.base.errors import InvalidGraphError, located
@@ -76,12 +77,9 @@ def body_of(
     for op in operations:
         parts = [called(tensors((r,))[0]).partition(MARK) for r in op.results]
         words = [(name, suffix) for name, _, suffix in parts]
-        steps.append(Inner(op, settings_key(op), _shapes(op.results), words))
+        shapes = map_tensors(attrgetter("shape"), op.results)
+        steps.append(Inner(op, settings_key(op), shapes, words))
     return Body(tuple(inputs), steps, tuple(results))
-
-
-def _shapes(results: Iterable[Any]) -> tuple[Any, ...]:
-    return tuple([r.shape if type(r) is Tensor else _shapes(r) for r in results])
 
 
 def instantiate(

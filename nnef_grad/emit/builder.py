@@ -4,7 +4,7 @@ fragments of the document by their bodies.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from nnef_grad.base.errors import (
@@ -20,7 +20,7 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import Evaluator, NoValueError, hint_of, unpack
 from nnef_grad.emit.lenient import repair, repair_bias
 from nnef_grad.graph.ir import STOP, Graph, Operation, Shape, Tensor
-from nnef_grad.graph.stops import says_stop
+from nnef_grad.graph.stops import says_stop, stop_definition
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import check_document
 from nnef_grad.language.labels import label_steps
@@ -52,9 +52,8 @@ def build_graph(
         raise InvalidGraphError.collect(problems)
     inlined = {f.name for f in document.fragments if f.body is not None} | {*compounds}
     emitter = Emitter(opset.extended(document.fragments))
-    adjust = _adjustment(emitter, shapes, warnings if lenient else None)
-    evaluator = Evaluator(emitter, inlined, adjust)
-    scope = _GraphBody(document.graph, evaluator).expand()
+    body = _GraphBody(emitter, inlined, shapes, warnings if lenient else None)
+    scope = body.expand(document.graph.body)
     return Graph(
         document.graph.name,
         tuple(scope[p.name] for p in document.graph.parameters),
@@ -66,47 +65,50 @@ def build_graph(
     )
 
 
-def _adjustment(
-    emitter: Emitter, shapes: ShapeOf, repairs: list[Problem] | None
-) -> Callable[[Call, str, Span], Call]:
-    """Sets the shape of an external, and repairs a bias."""
-
-    def adjust(call: Call, hint: str, span: Span) -> Call:
-        if call.definition.name == "external":
-            shape = tuple(shapes(hint, call.attributes["shape"]))
-            return call._replace(attributes={"shape": shape})
-        if call.definition.name == "variable":
-            try:
-                label_steps(str(call.attributes["label"]))
-            except ValueError as error:
-                raise InvalidGraphError(brief(str(error)), span) from None
-        if repairs is not None:
-            call = repair_bias(emitter, call, span, repairs)
-        return call
-
-    return adjust
-
-
-# ---- The graph ----
-
-
-class _GraphBody:
+class _GraphBody(Evaluator):
     """The statements of the graph, whose tensors keep their names. Those that read the names
     of one that fails are skipped: a run finds all problems that do not follow from others.
     Most invoke an operation like an earlier one, with nothing but tensors of the same data
     types and shapes: what is bound and inferred for the first of them is so for all.
     """
 
-    def __init__(self, graph: syntax.GraphDefinition, evaluator: Evaluator) -> None:
-        self.graph = graph
-        self.evaluator = evaluator
+    def __init__(
+        self,
+        emitter: Emitter,
+        inlined: Collection[str],
+        shapes: ShapeOf,
+        repairs: list[Problem] | None,
+    ) -> None:
+        super().__init__(emitter, inlined)
+        self.shapes, self.repairs = shapes, repairs
+        # What the first result of the statement that is evaluated is called.
+        self.target = ""
         self.scope: dict[str, Any] = {}
         self.labels: dict[str, Tensor] = {}
         self.problems: list[Problem] = []
         self._first: dict[object, Operation] = {}
 
-    def expand(self) -> dict[str, Any]:
-        for statement in self.graph.body:
+    def adjust(self, call: Call, hint: str, span: Span) -> Call:
+        """Sets the shape of an external, takes a copy for what its name says, and repairs a
+        bias.
+        """
+        if call.definition.name == "copy" and says_stop(hint) and hint == self.target:
+            call = call._replace(definition=stop_definition())
+        if call.definition.name == "external":
+            shape = tuple(self.shapes(hint, call.attributes["shape"]))
+            return call._replace(attributes={"shape": shape})
+        if call.definition.name == "variable":
+            try:
+                label_steps(str(call.attributes["label"]))
+            except ValueError as error:
+                raise InvalidGraphError(brief(str(error)), span) from None
+        if self.repairs is not None:
+            call = repair_bias(self.emitter, call, span, self.repairs)
+        return call
+
+    def expand(self, body: Iterable[syntax.Assignment]) -> dict[str, Any]:
+        """The values of all names, after the statements of the graph."""
+        for statement in body:
             try:
                 self._assign(statement)
             except NoValueError:
@@ -123,9 +125,9 @@ class _GraphBody:
         """Evaluates a statement, or repeats the first one of its kind."""
         operands, value = self._operands(statement), statement.value
         if not operands or not isinstance(value, syntax.Invocation):
-            self._evaluate(statement)
+            self._define(statement)
             return
-        name, emitter = hint_of(statement.target), self.evaluator.emitter
+        name, emitter = hint_of(statement.target), self.emitter
         word = STOP if value.name == "copy" and says_stop(name) else value.name
         kind = word, value.dtype, *[(x.dtype, x.shape) for x in operands]
         if first := self._first.get(kind):
@@ -135,7 +137,7 @@ class _GraphBody:
             whole = (*operands, *first.operands[len(operands) :])
             emitter.append(first.rewired(whole, (tensor,), value.span))
             return
-        self._evaluate(statement)
+        self._define(statement)
         last = emitter.operations[-1]
         # Not if a fragment was expanded, or an operand repaired.
         if last.name == word and last.operands[: len(operands)] == operands:
@@ -151,24 +153,26 @@ class _GraphBody:
         operands = tuple([self.scope[name] for name in names if name in self.scope])
         return operands if len(operands) == len(value.arguments) else ()
 
-    def _evaluate(self, statement: syntax.Assignment) -> None:
+    def _define(self, statement: syntax.Assignment) -> None:
         target, value = statement.target, statement.value
-        results = self.evaluator.evaluate(value, self.scope, hint_of(target), target)
-        emitter = self.evaluator.emitter
-        for name, tensor in unpack(target, results):
-            self.scope[name] = emitter.pin_name(tensor, name)
-        if isinstance(value, syntax.Invocation) and value.name == "variable":
-            self._share(value, self.scope[hint_of(target)])
+        self.target = hint_of(target)
+        results = self.evaluate(value, self.scope, self.target)
+        made_by = value if isinstance(value, syntax.Invocation) else None
+        is_inlined = made_by is not None and made_by.name in self.inlined
+        for name, tensor in unpack(target, results, None if is_inlined else made_by):
+            self.scope[name] = self.emitter.pin_name(tensor, name)
+        if made_by is not None and made_by.name == "variable":
+            self._share(made_by, self.scope[self.target])
 
     def _share(self, value: syntax.Invocation, tensor: Tensor) -> None:
         """Variables of one label share their data, so they must have one shape."""
-        producer = self.evaluator.emitter.producer(tensor)
+        producer = self.emitter.producer(tensor)
         assert producer is not None
         label = str(producer.attributes["label"])
         first = self.labels.setdefault(label.lower(), tensor)
         if first.shape != tensor.shape:
             message = (
-                f"label '{label}' is that of '{self.evaluator.emitter.names[first]}',"
+                f"label '{label}' is that of '{self.emitter.names[first]}',"
                 f" whose shape is {list(first.shape)}"
             )
             raise InvalidGraphError(message, value.span)

@@ -10,7 +10,7 @@ from nnef_grad.base.frozen import FrozenDict, OpenDict
 from nnef_grad.base.source import Span
 from nnef_grad.emit.arguments import Call, bind, bind_call, settings_key
 from nnef_grad.emit.rule_results import ShapeInference
-from nnef_grad.graph.ir import STOP, Operand, Operation, Result, Shape, Tensor, tensors
+from nnef_grad.graph.ir import STOP, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.loops import external
 from nnef_grad.graph.names import assign_names
 from nnef_grad.graph.stops import says_stop, stop_definition
@@ -179,15 +179,15 @@ class Emitter:
         call: Call,
         *,
         hints: tuple[str, ...] = (),
-        names: tuple[Any, ...] = (),
         span: Span | None = None,
         settings: str | None = None,
         shapes: Sequence[Any] | None = None,
+        is_shared: bool = True,
     ) -> tuple[Operand, ...]:
-        """Emits an operation and returns its results, or the operand that equals the
-        result of one that is simplified away. For each result there is a hint, or a final
-        name, or a tuple of them; `settings` is the `settings_key`, and `shapes` are those of
-        the results, if they are known.
+        """Emits an operation and returns its results, or, unless it is not shared, those of
+        an equal one, or the operand that equals the result of one that is simplified away.
+        For each result there is a hint; `settings` is the `settings_key`, and `shapes` are
+        those of the results, if they are known.
         """
         name = call.definition.name
         operands = self._tracker.prepare(self, name, call.operands)
@@ -198,8 +198,8 @@ class Emitter:
         # Rewrites may take it that operands and attributes fit each other.
         if shapes is None:
             shapes = self._inference.infer(call, settings, span)
-        if self._simplify is None or names or name in UNIQUE:
-            operation = self._new(call, shapes, hints, names, span)
+        if self._simplify is None or not is_shared or name in UNIQUE:
+            operation = self._new(call, shapes, hints, span)
         else:
             before = len(self.operations)
             simpler = self._simplify(self, call)
@@ -210,7 +210,7 @@ class Emitter:
                     self.set_hint(simpler, hints[0])
                 return (simpler,)
             earlier = self._firsts.find(call, settings)
-            operation = earlier or self._new(call, shapes, hints, names, span)
+            operation = earlier or self._new(call, shapes, hints, span)
             if earlier is None:
                 self._firsts.add(operation)
         self._tracker.follow(operation)
@@ -232,23 +232,16 @@ class Emitter:
         call: Call,
         shapes: Sequence[Any],
         hints: tuple[str, ...],
-        names: tuple[Any, ...],
         span: Span | None,
     ) -> Operation:
         """A new operation, with new tensors for its results."""
         definition, operands, _, dtype = call
         settings: Any = call.attributes
-        names = names or (None,) * len(shapes)
         hints = hints or tuple([result.name for result in definition.results])
-        results: list[Result] = []
-        columns = zip(definition.results, shapes, names, hints, strict=True)
-        for declared, shape, name, hint in columns:
-            if isinstance(name, tuple) and len(name) != len(shape):
-                counts = f"{len(shape)} results here, and {len(name)} names are given"
-                raise InvalidGraphError(f"'{definition.name}' has {counts}", span)
-            results.append(self._result(declared.type, shape, dtype, name, hint))
-        if definition.name == "copy" and names[0] and says_stop(names[0]):
-            definition = stop_definition()
+        columns = zip(definition.results, shapes, hints, strict=True)
+        results = [
+            self._result(d.type, shape, dtype, hint) for d, shape, hint in columns
+        ]
         operation = Operation(
             definition, operands, settings, tuple(results), dtype, span, self.origin
         )
@@ -316,8 +309,7 @@ class Emitter:
 
     def stop(self, x: Operand) -> Operand:
         """The operand, which no gradient flows through: see graph/stops.py."""
-        dtype = x.dtype if isinstance(x, Tensor) else "scalar"
-        call = bind(stop_definition(), {"x": x}, dtype)
+        call = bind(stop_definition(), {"x": x}, None)
         (stopped,) = self.emit_op(call, hints=(STOP,))
         return stopped
 
@@ -345,10 +337,11 @@ class Emitter:
         a copy. What lets no gradient through has a name that says so.
         """
         is_free = self.made_by(value, STOP) is None or says_stop(name)
-        if not isinstance(value, Tensor) or not is_free:
-            return self.emit_named(name, "copy", x=value)
-        is_its_own = self.names.setdefault(value, name) == name
-        return value if is_its_own else self.emit_named(name, "copy", x=value)
+        if isinstance(value, Tensor) and is_free:
+            own = self.names.setdefault(value, name)
+            if own == name:
+                return value
+        return self.emit_named(name, "copy", x=value)
 
     def assigned_names(
         self, operations: Iterable[Operation], reserved: Iterable[str]
@@ -362,9 +355,13 @@ class Emitter:
         self, name: str, operation: str, dtype: str | None = None, **values: Any
     ) -> Tensor:
         """Emits an operation whose result has a name."""
-        call = bind(self.opset.declarations[operation], values, dtype)
-        (result,) = self.emit_op(call, names=(name,))
+        is_stop = operation == "copy" and says_stop(name)
+        declared = self.opset.declarations[operation]
+        call = bind(stop_definition() if is_stop else declared, values, dtype)
+        (result,) = self.emit_op(call, is_shared=False)
         assert isinstance(result, Tensor)
+        self.names[result] = name
+        del self.hints[result]
         return result
 
     def emit_to(
@@ -375,22 +372,14 @@ class Emitter:
         results: Any = {"results": (tensor,), "origin": self.origin}
         self.append(Operation(**call._asdict(), **results))
 
-    def _result(
-        self, type_: Type, shape: Any, dtype: str | None, name: Any, hint: str
-    ) -> Any:
+    def _result(self, type_: Type, shape: Any, dtype: str | None, hint: str) -> Any:
         """A new tensor, or a tuple of them, for a result of a type."""
         if isinstance(type_, TensorType):
             actual = dtype if type_.dtype == GENERIC else type_.dtype
             assert actual is not None
-            tensor = Tensor(actual, tuple(shape))
-            if name is None:
-                self.hints[tensor] = hint
-            else:
-                self.names[tensor] = name
-            return tensor
+            return self.tensor(actual, tuple(shape), hint)
         assert isinstance(type_, ArrayType)
-        pairs = zip(shape, name or [None] * len(shape), strict=True)
         return tuple(
-            self._result(type_.item, extents, dtype, own, f"{hint}_{number}")
-            for number, (extents, own) in enumerate(pairs, start=1)
+            self._result(type_.item, extents, dtype, f"{hint}_{number}")
+            for number, extents in enumerate(shape, start=1)
         )

@@ -35,39 +35,23 @@ class NoValueError(Exception):
     """A name has no value, because the statement that defines it has failed."""
 
 
-# Changes a call before it is emitted, given the name of its first result.
-Adjustment = Callable[[Call, str, Span], Call]
-
-
 class Evaluator:
     """Evaluates expressions; invocations of `inlined` fragments become their bodies."""
 
-    def __init__(
-        self,
-        emitter: Emitter,
-        inlined: Collection[str] = (),
-        adjust: Adjustment = lambda call, hint, span: call,
-    ) -> None:
+    def __init__(self, emitter: Emitter, inlined: Collection[str] = ()) -> None:
         self.emitter = emitter
         self.inlined = inlined
-        self.adjust = adjust
         self.caller: Span | None = None
         self.expanded = 0
         self.depth = 0
 
-    def evaluate(
-        self,
-        expression: syntax.Expression,
-        scope: Scope,
-        hint: str,
-        target: syntax.Target | None = None,
-    ) -> Any:
-        """The value of an expression that was checked. The tensor that it makes should be
-        called `hint`; results of an invocation in a graph get the names of the target.
-        """
-        if isinstance(expression, syntax.Invocation):
-            return self._invocation(expression, scope, hint, target)
-        return self._visit(expression, scope, hint)
+    def adjust(self, call: Call, hint: str, span: Span) -> Call:
+        """The call to emit in place of one, whose first result should have a name."""
+        return call
+
+    def evaluate(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
+        """The value of an expression that was checked, which should be called `hint`."""
+        return VISIT[type(expression)](self, expression, scope, hint)
 
     def instantiate(
         self,
@@ -88,7 +72,7 @@ class Evaluator:
                 raise _too_deep(caller if caller is not None else fragment.span)
             for statement in fragment.body:
                 hint = naming(hint_of(statement.target))
-                value = self._visit(statement.value, scope, hint)
+                value = self.evaluate(statement.value, scope, hint)
                 parts = unpack(statement.target, value)
                 scope.update(parts)
                 # Each of several results gets its own name.
@@ -104,16 +88,13 @@ class Evaluator:
             self.depth -= 1
         return {r.name: scope[r.name] for r in fragment.results}
 
-    def _visit(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
-        return VISIT[type(expression)](self, expression, scope, hint)
-
     def _part(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
         """The value of a part of an expression, which adds a word to the hint."""
         if isinstance(expression, syntax.Identifier):
             return self._identifier(expression, scope, hint)
         if isinstance(expression, syntax.Literal):
             return expression.value
-        return self._visit(expression, scope, _step(hint, _word(expression)))
+        return self.evaluate(expression, scope, _step(hint, _word(expression)))
 
     def _count(self, span: Span) -> None:
         """Bounds the work: fragments that call each other could expand without end."""
@@ -124,22 +105,14 @@ class Evaluator:
 
     # Invocations
 
-    def _invocation(
-        self,
-        node: syntax.Invocation,
-        scope: Scope,
-        hint: str,
-        target: syntax.Target | None = None,
-    ) -> Any:
+    def _invocation(self, node: syntax.Invocation, scope: Scope, hint: str) -> Any:
         fragment = self.emitter.opset.declarations[node.name]
         values = [self._part(value, scope, hint) for value in node.values]
         bound = dict(zip(match(fragment, node), values, strict=True))
         dtype = scope.get(GENERIC) if node.dtype == GENERIC else node.dtype
-        return self._call(bind(fragment, bound, dtype), hint, node.span, target)
+        return self._call(bind(fragment, bound, dtype), hint, node.span)
 
-    def _call(
-        self, call: Call, hint: str, span: Span, target: syntax.Target | None = None
-    ) -> Any:
+    def _call(self, call: Call, hint: str, span: Span) -> Any:
         place = span if self.caller is None else span._replace(caller=self.caller)
         is_inlined = call.definition.name in self.inlined
         if self.caller is not None or is_inlined:
@@ -149,8 +122,8 @@ class Evaluator:
         declared = call.definition.results
         is_single = len(declared) == 1
         hints = (hint,) if is_single else tuple(_step(hint, r.name) for r in declared)
-        call, names = self.adjust(call, hint, place), _names(target, len(declared))
-        results = self.emitter.emit_op(call, hints=hints, names=names, span=place)
+        call = self.adjust(call, hint, place)
+        results = self.emitter.emit_op(call, hints=hints, span=place)
         parts = [list(r) if isinstance(r, tuple) else r for r in results]
         return parts[0] if is_single else tuple(parts)
 
@@ -176,7 +149,7 @@ class Evaluator:
         if isinstance(node.items, syntax.Numbers):
             return list(node.items.values)
         items = enumerate(node.items, start=1)
-        return [self._visit(item, scope, _step(hint, i)) for i, item in items]
+        return [self.evaluate(item, scope, _step(hint, i)) for i, item in items]
 
     def _operator(self, node: syntax.Operator, scope: Scope, hint: str) -> Any:
         values = [self._part(operand, scope, hint) for operand in node.operands]
@@ -189,14 +162,14 @@ class Evaluator:
         return compute(node.symbol, values, node.span)
 
     def _conditional(self, node: syntax.Conditional, scope: Scope, hint: str) -> Any:
-        condition = self._visit(node.condition, scope, hint)
+        condition = self.evaluate(node.condition, scope, hint)
         chosen = node.value if condition else node.otherwise
-        return self._visit(chosen, scope, hint)
+        return self.evaluate(chosen, scope, hint)
 
     def _comprehension(
         self, node: syntax.Comprehension, scope: Scope, hint: str
     ) -> Any:
-        iterables = [self._visit(loop.iterable, scope, hint) for loop in node.loops]
+        iterables = [self.evaluate(loop.iterable, scope, hint) for loop in node.loops]
         if len(set(map(len, iterables))) > 1:
             message = "the arrays that are iterated together differ in length"
             raise InvalidGraphError(message, node.span)
@@ -207,24 +180,24 @@ class Evaluator:
             self._count(node.span)
             inner.update(zip(names, items, strict=True))
             condition = node.condition
-            if condition is None or self._visit(condition, inner, hint):
+            if condition is None or self.evaluate(condition, inner, hint):
                 word = _step(hint, len(values) + 1)
-                values.append(self._visit(node.value, inner, word))
+                values.append(self.evaluate(node.value, inner, word))
         return values
 
     def _subscript(self, node: syntax.Subscript, scope: Scope, hint: str) -> Any:
-        value = self._visit(node.value, scope, hint)
-        index = self._visit(node.index, scope, hint)
+        value = self.evaluate(node.value, scope, hint)
+        index = self.evaluate(node.index, scope, hint)
         if not -len(value) <= index < len(value):
             message = f"index {index} is out of range: there are {len(value)} items"
             raise InvalidGraphError(message, node.index.span)
         return value[index]
 
     def _range(self, node: syntax.Range, scope: Scope, hint: str) -> Any:
-        value = self._visit(node.value, scope, hint)
+        value = self.evaluate(node.value, scope, hint)
         begin, end = node.begin, node.end
-        first = None if begin is None else self._visit(begin, scope, hint)
-        last = None if end is None else self._visit(end, scope, hint)
+        first = None if begin is None else self.evaluate(begin, scope, hint)
+        last = None if end is None else self.evaluate(end, scope, hint)
         return value[first:last]
 
 
@@ -239,7 +212,7 @@ VISIT: dict[type, Callable[..., Any]] = {
     syntax.Subscript: Evaluator._subscript,
     syntax.Range: Evaluator._range,
     syntax.Builtin: lambda self, node, scope, hint: convert(
-        node.name, self._visit(node.argument, scope, hint), node.argument.span
+        node.name, self.evaluate(node.argument, scope, hint), node.argument.span
     ),
     syntax.Invocation: Evaluator._invocation,
 }
@@ -282,34 +255,38 @@ def parameters(call: Call | Operation) -> dict[str, Any]:
     return {**thawed, GENERIC: call.dtype}
 
 
-def instantiate(
-    fragment: syntax.Fragment, emitter: Emitter, operation: Operation
+def instantiate_body(
+    emitter: Emitter, operation: Operation, fragment: syntax.Fragment | None = None
 ) -> Sequence[Any]:
-    """Emits the body of a fragment that has the parameters of an operation."""
-    results = Evaluator(emitter).instantiate(
-        fragment, parameters(operation), emitter.naming, operation.span
-    )
+    """Emits the body of an operation that is written in NNEF, or that of a fragment with
+    its parameters.
+    """
+    written, scope = fragment or operation.definition, parameters(operation)
+    evaluator = Evaluator(emitter)
+    results = evaluator.instantiate(written, scope, emitter.naming, operation.span)
     return list(results.values())
-
-
-def instantiate_body(emitter: Emitter, operation: Operation) -> Sequence[Any]:
-    """Emits the body of an operation that is written in NNEF."""
-    return instantiate(operation.definition, emitter, operation)
 
 
 # ---- Targets ----
 
 
-def unpack(target: syntax.Expression, value: Any) -> list[tuple[str, Any]]:
-    """Pairs the names of a target with the parts of a value of the same structure."""
+def unpack(
+    target: syntax.Expression, value: Any, made_by: syntax.Invocation | None = None
+) -> list[tuple[str, Any]]:
+    """Pairs the names of a target with the parts of a value of the same structure, which
+    an operation has made, or something else.
+    """
     if isinstance(target, syntax.Identifier):
         return [(target.name, value)]
     assert isinstance(target, (syntax.Array, syntax.Tuple))
-    if len(target.items) != len(value):
-        message = f"{len(target.items)} names for {len(value)} results"
-        raise InvalidGraphError(message, target.span)
+    names, results = len(target.items), len(value)
+    if names != results and made_by is not None:
+        counts = f"{results} results here, and {names} names are given"
+        raise InvalidGraphError(f"'{made_by.name}' has {counts}", made_by.span)
+    if names != results:
+        raise InvalidGraphError(f"{names} names for {results} results", target.span)
     parts = zip(target.items, value, strict=True)
-    return [pair for part in parts for pair in unpack(*part)]
+    return [pair for part in parts for pair in unpack(*part, made_by)]
 
 
 def hint_of(target: syntax.Target) -> str:
@@ -318,18 +295,3 @@ def hint_of(target: syntax.Target) -> str:
         return target.name
     names = identifiers(target)
     return names[0].name if names else "value"
-
-
-def _names(target: syntax.Target | None, results: int) -> tuple[Any, ...]:
-    """The names of a target, one entry for each result of an operation."""
-    if target is None:
-        return ()
-    if isinstance(target, syntax.Identifier):
-        return (target.name,)
-    parts = (target,) if results == 1 else target.items
-    return tuple(
-        tuple(i.name for i in identifiers(part))
-        if isinstance(part, syntax.Array)
-        else hint_of(part)  # type: ignore[arg-type]
-        for part in parts
-    )

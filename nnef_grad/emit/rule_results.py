@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from math import isfinite, prod
+from math import inf, isfinite, prod
 from operator import index
 from typing import Any
 
@@ -199,9 +199,13 @@ def _gradient(
     if isinstance(returned, bool) or not isinstance(returned, (int, float)):
         message = f"{kind(returned)} for {name}"
         raise MisfitError(f"{message}: a tensor, a number or None is wanted")
-    if not isfinite(returned):
-        raise MisfitError(f"{returned} for {name}: a gradient is finite")
-    return float(returned)
+    try:
+        number = float(returned)
+    except OverflowError:
+        number = inf
+    if not isfinite(number):
+        raise MisfitError(f"{number} for {name}: a gradient is finite")
+    return number
 
 
 @lru_cache(maxsize=1024)

@@ -48,10 +48,9 @@ def simplify(emit: Emitter, call: Call) -> Operand | None:
     """An operand that equals the result of an operation; None if it is needed."""
     name = call.definition.name
     key = name if call.dtype is None else f"{name}<{call.dtype}>"
-    wanted = WANTED.get(key)
-    if wanted is None or wanted.isdisjoint(makers := emit.makers(call.operands)):
-        return None
-    for rewrite in REWRITES[key]:
+    rewrites = REWRITES.get(key, ())
+    makers = emit.makers(call.operands) if rewrites else ()
+    for rewrite in rewrites:
         if not rewrite.wanted.isdisjoint(makers):
             result = emit.attempt(rewrite.apply, call)
             if result is not None:
@@ -121,9 +120,8 @@ def _joined(operation: Operation, maker: Operation | None) -> Operation:
         return operation
     changed = partial(replace, operation, operands=maker.operands)
     if operation.name == "transpose":
-        order = _order(maker)
-        axes = tuple([order[axis] for axis in _order(operation)])
-        return changed(attributes={"axes": axes})
+        axes = _joined_order(maker, operation.attributes["axes"])
+        return changed(attributes={"axes": tuple(axes)})
     whole = {"shape": operation.outputs[0].shape, "axis_start": 0, "axis_count": -1}
     # Not every runtime makes a tensor without axes by a reshape.
     is_whole = operation.outputs[0].rank > 0
@@ -138,10 +136,13 @@ def _changes_nothing(operation: Operation) -> bool:
     return operation.inputs[0].shape == operation.outputs[0].shape
 
 
-def _order(transposition: Operation) -> list[int]:
-    """All axes in their new order: those at the end may be left out where they stay."""
-    axes = transposition.attributes["axes"]
-    return [*axes, *range(len(axes), transposition.outputs[0].rank)]
+def _joined_order(transposition: Operation, axes: Shape) -> list[int]:
+    """The order of all axes after two transpositions, the second one by `axes`: those at
+    the end may be left out where they stay.
+    """
+    first, rank = transposition.attributes["axes"], transposition.outputs[0].rank
+    order = [*first, *range(len(first), rank)]
+    return [order[axis] for axis in (*axes, *range(len(axes), rank))]
 
 
 def _literal(operand: Operand, value: float) -> bool:
@@ -206,19 +207,27 @@ def choose(
     emit: Emitter, condition: Operand, true_value: Operand, false_value: Operand
 ) -> Any:
     """A condition that is a literal, or the comparison of a constant."""
-    if isinstance(condition, bool):
-        return true_value if condition else false_value
-    # Nothing else is computed from the value of a constant: the result may yet be
-    # differentiated with respect to it.
+    is_true = condition if isinstance(condition, bool) else _is_equal(emit, condition)
+    if is_true is None:
+        return None
+    choice, other = (true_value, false_value) if is_true else (false_value, true_value)
+    # A number, as a gradient, has any shape.
+    if isinstance(condition, bool) and not isinstance(choice, Tensor):
+        return choice
+    shapes = shape_of(condition), shape_of(other)
+    has_shape = all(fits_into(shape, shape_of(choice)) for shape in shapes)
+    return choice if has_shape else None
+
+
+def _is_equal(emit: Emitter, condition: Operand) -> bool | None:
+    """Whether a condition is true, if it compares numbers. Nothing else is computed from
+    the value of a constant: the result may yet be differentiated with respect to it.
+    """
     equality = emit.made_by(condition, "eq")
     if equality is None:
         return None
     left, right = (_number(emit, operand) for operand in equality.operands)
-    is_true = left == right
-    choice, other = (true_value, false_value) if is_true else (false_value, true_value)
-    shapes = shape_of(condition), shape_of(other)
-    has_shape = all(fits_into(shape, shape_of(choice)) for shape in shapes)
-    return None if left is None or right is None or not has_shape else choice
+    return None if left is None or right is None else left == right
 
 
 def _number(emit: Emitter, operand: Operand) -> float | None:
@@ -258,12 +267,9 @@ def reshape_once(
 def transpose_once(emit: Emitter, x: Operand, *, axes: Shape) -> Any:
     """Two changes of the order in a row are one."""
     inner = emit.made_by(x, "transpose")
-    if inner is None or not len(axes) == len(inner.attributes["axes"]) == len(
-        shape_of(x)
-    ):
+    if inner is None:
         return None
-    order = [inner.attributes["axes"][axis] for axis in axes]
-    source = inner.operands[0]
+    source, order = inner.operands[0], _joined_order(inner, axes)
     return source if order == sorted(order) else emit("transpose", source, axes=order)
 
 
@@ -397,9 +403,4 @@ REWRITES: dict[str, tuple[Rewrite, ...]] = {
     "slice<scalar>": (slice_inside,),
     "squeeze<scalar>": (squeeze_first,),
     "sum_reduce": (sum_what_is_padded, reduce_first),
-}
-# Operations that any rewrite of an operation looks for.
-WANTED = {
-    name: frozenset[str]().union(*(rewrite.wanted for rewrite in rewrites))
-    for name, rewrites in REWRITES.items()
 }

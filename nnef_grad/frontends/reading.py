@@ -78,7 +78,8 @@ class Reading(Evaluator):
 
     # ---- Expressions ----
 
-    def _visit(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
+    def evaluate(self, expression: syntax.Expression, scope: Scope, hint: str) -> Any:
+        """The value of an expression, which may be one of numpy's arrays."""
         return _OWN_VISIT[type(expression)](self, expression, scope, hint)
 
     def _operator(self, node: syntax.Operator, scope: Scope, hint: str) -> Any:
@@ -97,7 +98,6 @@ class Reading(Evaluator):
         node: syntax.Invocation,
         scope: Scope,
         hint: str,
-        target: syntax.Target | None = None,
     ) -> Any:
         fragment = self._declaration(node)
         given, ignored = match(fragment, node)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from nnef_grad.base.arrays import Array
-from nnef_grad.ops.windows import Windows, reverse_outside
+from nnef_grad.ops.windows import Windows
 
 # Borders of one value everywhere; for 'ignore' each operation chooses a neutral value.
 UNIFORM = ("constant", "ignore")
@@ -89,7 +89,7 @@ def with_border(x: Array, windows: Windows, border: str) -> tuple[Array, Windows
     """The side down of a reverse operation, with its border, and all its windows."""
     if border in UNIFORM:
         return x, windows
-    outside = reverse_outside(windows)
+    outside = windows.outside_down
     columns = zip(outside, windows.down, strict=True)
     ranges = [(-before, extent + after) for (before, after), extent in columns]
     steps = zip(outside, windows.padding, windows.stride, strict=True)

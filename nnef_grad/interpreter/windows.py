@@ -16,7 +16,7 @@ from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.registry import choice, evaluation, require
 from nnef_grad.interpreter.sliding import contents, overlapped, with_border
 from nnef_grad.ops.conv import group_count
-from nnef_grad.ops.windows import Windows, counts_inside, downscaling, upscaling
+from nnef_grad.ops.windows import Windows, downscaling, upscaling
 
 # ---- Convolutions ----
 #
@@ -107,7 +107,7 @@ def _divisor(windows: Windows, border: str) -> Any:
     """The number of elements of a window: all, or with 'ignore' those inside."""
     if border != "ignore":
         return prod(windows.size)
-    counts = [np.array(along, np.float64) for along in counts_inside(windows)]
+    counts = [np.array(axis.counts_inside, np.float64) for axis in windows.axes]
     return reduce(np.multiply.outer, counts, np.ones(()))
 
 

@@ -22,16 +22,15 @@ from nnef_grad.ops.registry import Emit, decomposition
 from nnef_grad.ops.windows import (
     REPEATING,
     Padding,
-    basic_outside,
     is_reverse,
-    reverse_outside,
     windows_of,
 )
 
 
 def _outside(op: Operation) -> Padding:
     """How many elements are read before and after the input."""
-    return (reverse_outside if is_reverse(op) else basic_outside)(windows_of(op))
+    windows = windows_of(op)
+    return windows.outside_down if is_reverse(op) else windows.outside
 
 
 def _repeats(op: Operation) -> bool:

@@ -9,8 +9,7 @@ stride and dilation exchanged, or a product of matrices where nothing slides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
@@ -21,13 +20,10 @@ from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import (
     BORDERS,
     Windows,
-    basic_outside,
     check_choice,
     check_positive,
-    check_reach,
     downscaling,
     is_reverse,
-    reverse_outside,
     up_side,
     upscaling,
     windows_of,
@@ -49,8 +45,7 @@ def conv_shape(
     )
     require(filter[1] * groups == input[1], message)
     _check_channels(groups, filter, bias, filter[0])
-    windows = downscaling(input[2:], filter[2:], **sliding)
-    check_reach(border, windows.up, basic_outside(windows))
+    windows = downscaling(input[2:], filter[2:], border=border, **sliding)
     return (input[0], filter[0], *windows.down)
 
 
@@ -83,9 +78,8 @@ def deconv_shape(
         f" but is {list(output_shape)}"
     )
     require(output_shape[:2] in ((), (input[0], channels)), message)
-    extents = output_shape[2:]
-    windows = upscaling(input[2:], filter[2:], output_shape=extents, **sliding)
-    check_reach(border, windows.down, reverse_outside(windows))
+    sliding.update(border=border, output_shape=output_shape[2:])
+    windows = upscaling(input[2:], filter[2:], **sliding)
     return (input[0], channels, *windows.up)
 
 
@@ -94,10 +88,9 @@ def separable_conv_shape(
     input: Shape, planes: Shape, points: Shape, bias: Shape, groups: int, **plane: Any
 ) -> Shape:
     """The shape after the two steps of its body."""
-    with _naming("plane_filter"):
-        inner = conv_shape(input, planes, (), groups=0, **plane)
-    with _naming("point_filter"):
-        return conv_shape(inner, points, bias, "constant", groups)
+    inner = _step("plane_filter", conv_shape, input, planes, (), groups=0, **plane)
+    along: Any = {"border": "constant", "groups": groups}
+    return _step("point_filter", conv_shape, inner, points, bias, **along)
 
 
 @shape("separable_deconv")
@@ -105,19 +98,20 @@ def separable_deconv_shape(
     input: Shape, planes: Shape, points: Shape, bias: Shape, groups: int, **plane: Any
 ) -> Shape:
     """The shape after the two steps of its body."""
-    with _naming("point_filter"):
-        inner = deconv_shape(input, points, (), "constant", (), groups)
-    with _naming("plane_filter"):
-        return deconv_shape(inner, planes, bias, groups=0, **plane)
+    along: Any = {"border": "constant", "output_shape": (), "groups": groups}
+    inner = _step("point_filter", deconv_shape, input, points, (), **along)
+    return _step("plane_filter", deconv_shape, inner, planes, bias, groups=0, **plane)
 
 
-@contextmanager
-def _naming(filter_name: str) -> Iterator[None]:
+def _step(
+    name: str, shape_of_step: Callable[..., Shape], *shapes: Shape, **attributes: Any
+) -> Shape:
     """A message says of which filter of a separable convolution it speaks."""
     try:
-        yield
+        return shape_of_step(*shapes, **attributes)
     except ShapeError as error:
-        raise ShapeError(f"with '{filter_name}', {error}") from None
+        message = f"with '{name}', {error}"
+        raise ShapeError(message, remedy=error.remedy) from None
 
 
 def group_count(input: Shape, groups: int, output_shape: Shape = ()) -> int:

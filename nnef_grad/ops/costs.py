@@ -24,13 +24,11 @@ from math import prod
 
 from nnef_grad.graph.ir import LOOP, Graph, Operation, Tensor, shape_of
 from nnef_grad.graph.loops import loop_of, steps_of
-from nnef_grad.ops.traits import BIASED, FED, RESHAPING, SOURCES
+from nnef_grad.ops.traits import BIASED, FED, LOCAL_NORMALIZATION, RESHAPING, SOURCES
 from nnef_grad.ops.windows import is_reverse, windows_of
 
 # The bytes of an element by its type. Scalars are stored in single precision.
 ITEM_BYTES = {"scalar": 4, "integer": 4, "logical": 1, "string": 0}
-
-Count = Callable[[Operation], int]
 
 
 def multiply_adds(operation: Operation) -> int:
@@ -108,19 +106,17 @@ def _steps(op: Operation) -> int:
     return steps_of(op) * sum(map(multiply_adds, loop_of(op).body.operations))
 
 
-MULTIPLY_ADDS: dict[str, Count] = {
+MULTIPLY_ADDS: dict[str, Callable[[Operation], int]] = {
     LOOP: _steps,
     **dict.fromkeys(BIASED - {"linear"}, _filtered),
     **dict.fromkeys(("matmul", "linear"), _multiplied),
     **dict.fromkeys(("box", "debox", "avg_pool", "rms_pool"), _summed_windows),
     **dict.fromkeys(("sum_reduce", "mean_reduce", "area_downsample"), _summed),
+    **dict.fromkeys(("softmax", "l1_normalization", "l2_normalization"), _summed),
     # Elements that meet are added.
     "desample": _summed,
     "moments": lambda op: 2 * _summed(op),
-    **dict.fromkeys(("softmax", "l1_normalization", "l2_normalization"), _summed),
-    "local_response_normalization": _summed_around,
-    "local_mean_normalization": _summed_around,
-    "local_variance_normalization": _summed_around,
+    **dict.fromkeys(LOCAL_NORMALIZATION, _summed_around),
     "local_contrast_normalization": lambda op: 2 * _summed_around(op),
     # For each element the two next to it along each axis that grows.
     "multilinear_upsample": lambda op: (

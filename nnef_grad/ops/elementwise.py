@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nnef_grad.graph.extents import has_symbols
-from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.graph.ir import Shape
 from nnef_grad.ops.registry import (
     ShapeError,
     check_results,
@@ -72,22 +71,3 @@ def copy_n_shape(x: Shape, times: int) -> list[Shape]:
 def add_n_shape(x: tuple[Shape, ...]) -> Shape:
     require(len(x) > 0, "there is nothing to add")
     return broadcast(*x)
-
-
-# From so many elements on, the length of a run makes no difference to a runtime.
-LONG_RUN = 64
-
-
-def outer_factors(op: Operation) -> tuple[Tensor, Tensor] | None:
-    """The column and the row of an outer product over several axes, the last one short."""
-    if op.name != "mul" or op.outputs[0].rank <= 2 or len(op.inputs) != 2:
-        return None
-    last = op.outputs[0].shape[-1]
-    if has_symbols(last) or last >= LONG_RUN:
-        return None
-    for column, row in (op.inputs, op.inputs[::-1]):
-        longer = [axis for axis, extent in enumerate(column.shape) if extent != 1]
-        later = [axis for axis, extent in enumerate(row.shape) if extent != 1]
-        if longer and later and longer[-1] < later[0]:
-            return column, row
-    return None

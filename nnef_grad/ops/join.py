@@ -103,6 +103,7 @@ def stack_vjp(emit: Emit, op: Operation, dvalue: Tensor) -> list[Any]:
 def unstack_shape(value: Shape, axis: int) -> list[Shape]:
     """A shape for each element of the axis, without the axis."""
     check_axis(axis, len(value))
+    require(value[axis] != 0, "there is nothing to unstack")
     check_results(value[axis])
     return [value[:axis] + value[axis + 1 :]] * value[axis]
 

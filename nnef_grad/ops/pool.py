@@ -18,12 +18,9 @@ from nnef_grad.ops.traits import POOLING
 from nnef_grad.ops.windows import (
     BORDERS,
     Windows,
-    basic_outside,
     check_choice,
-    check_reach,
-    counts_inside,
     downscaling,
-    reverse_outside,
+    is_reverse,
     upscaling,
     windows_of,
 )
@@ -37,9 +34,7 @@ def pool_shape(
 ) -> Shape:
     """[X...] gives [x...]."""
     check_choice("border", border, ("ignore", *BORDERS))
-    windows = downscaling(input, size, **sliding)
-    check_reach(border, windows.up, basic_outside(windows))
-    return windows.down
+    return downscaling(input, size, border=border, **sliding).down
 
 
 @shape("max_pool_with_index")
@@ -59,9 +54,8 @@ def debox_shape(
 ) -> Shape:
     """[x...] gives [X...]."""
     check_choice("border", border, ("ignore", *BORDERS))
-    windows = upscaling(input, size, output_shape=output_shape, **sliding)
-    check_reach(border, windows.down, reverse_outside(windows))
-    return windows.up
+    sliding["output_shape"] = output_shape
+    return upscaling(input, size, border=border, **sliding).up
 
 
 @shape("sample")
@@ -94,7 +88,7 @@ def box_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     if op.settings.get("normalize", True):
         volume = divisor(emit, windows, op.attributes["border"])
         dy = emit("div", dy, volume, hint="share")
-    return [emit("debox", dy, **_reverse(windows))]
+    return [emit("debox", dy, **_adjoint(op))]
 
 
 def divisor(emit: Emit, windows: Windows, border: str) -> Tensor | float:
@@ -105,7 +99,8 @@ def divisor(emit: Emit, windows: Windows, border: str) -> Tensor | float:
         return float(prod(windows.size))
     # A window without an element inside has nothing to hand on: any divisor does, but
     # zero.
-    counts = [[max(count, 1) for count in along] for along in counts_inside(windows)]
+    inside = [axis.counts_inside for axis in windows.axes]
+    counts = [[max(count, 1) for count in along] for along in inside]
     varying = {axis: along for axis, along in enumerate(counts) if len({*along}) > 1}
     uniform = prod(along[0] for axis, along in enumerate(counts) if axis not in varying)
     if not varying:
@@ -122,9 +117,8 @@ def divisor(emit: Emit, windows: Windows, border: str) -> Tensor | float:
 @vjp("debox")
 def debox_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     """dinput = box(dy), divided by the volume if the operation is"""
-    windows = windows_of(op)
-    total = emit("box", dy, **_basic(windows), hint="total")
-    volume = float(prod(windows.size))
+    total = emit("box", dy, **_adjoint(op), hint="total")
+    volume = float(prod(windows_of(op).size))
     return [emit("div", total, volume) if op.attributes["normalize"] else total]
 
 
@@ -136,9 +130,10 @@ def max_pool_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
     """dinput = desample(dy, argmax_pool(input)); a maximum in the border drops out."""
     (x,), windows, border = op.inputs, windows_of(op), op.attributes["border"]
     if prod(windows.size) == 1:
-        return [emit("debox", dy, **_reverse(windows))]
-    index = emit("argmax_pool", x, border=border, **_basic(windows), hint="index")
-    return [emit("desample", dy, index, **_reverse(windows))]
+        return [emit("debox", dy, **_adjoint(op))]
+    size, sliding = windows.size, windows.attributes
+    index = emit("argmax_pool", x, size=size, border=border, **sliding, hint="index")
+    return [emit("desample", dy, index, **_adjoint(op))]
 
 
 @vjp("max_pool_with_index")
@@ -146,27 +141,25 @@ def max_pool_with_index_vjp(
     emit: Emit, op: Operation, dy: Tensor, dindex: None
 ) -> list[Tensor]:
     """dinput = desample(dy, index)"""
-    return [emit("desample", dy, op.outputs[1], **_reverse(windows_of(op)))]
+    return [emit("desample", dy, op.outputs[1], **_adjoint(op))]
 
 
 @vjp("sample")
 def sample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
     """dinput = desample(dy, index)"""
-    return [emit("desample", dy, op.operands[1], **_reverse(windows_of(op))), None]
+    return [emit("desample", dy, op.operands[1], **_adjoint(op)), None]
 
 
 @vjp("desample")
 def desample_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
     """dinput = sample(dy, index)"""
-    return [emit("sample", dy, op.operands[1], **_basic(windows_of(op))), None]
+    return [emit("sample", dy, op.operands[1], **_adjoint(op)), None]
 
 
-# ---- The attributes of an adjoint ----
-
-
-def _basic(windows: Windows) -> dict[str, Any]:
-    return {"size": windows.size, **windows.attributes}
-
-
-def _reverse(windows: Windows) -> dict[str, Any]:
-    return {**_basic(windows), "output_shape": windows.output_shape()}
+def _adjoint(op: Operation) -> dict[str, Any]:
+    """The attributes of the operation that goes back through the same windows."""
+    windows = windows_of(op)
+    basic = {"size": windows.size, **windows.attributes}
+    return (
+        basic if is_reverse(op) else {**basic, "output_shape": windows.output_shape()}
+    )

@@ -26,7 +26,7 @@ def moments_shape(input: Shape, axes: tuple[int, ...]) -> list[Shape]:
 
 
 @vjp("sum_reduce", "mean_reduce")
-def sum_reduce_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
+def sum_reduce_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
     """Each element receives the gradient of its sum, or its share of that of a mean."""
     is_mean = op.settings.get("normalize", True)
     return [_repeated(emit, op, _share(emit, op, dy) if is_mean else dy)]
@@ -50,7 +50,7 @@ def extremum_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor]:
 @vjp("moments")
 def moments_vjp(
     emit: Emit, op: Operation, dmean: Tensor | None, dvariance: Tensor | None
-) -> list[Tensor]:
+) -> list[Tensor | None]:
     """dmean / n + dvariance * 2 / n * (x - mean)"""
     (x,), (mean, _) = op.inputs, op.outputs
     shares = [] if dmean is None else [_share(emit, op, dmean)]
@@ -67,7 +67,8 @@ def moments_vjp(
 
 def _volume(op: Operation) -> int:
     """How many elements are reduced to one."""
-    return prod(op.inputs[0].shape) // prod(op.outputs[0].shape)
+    pairs = zip(op.inputs[0].shape, op.outputs[0].shape, strict=True)
+    return prod(whole for whole, reduced in pairs if whole != reduced)
 
 
 def _share(emit: Emit, op: Operation, dy: Tensor) -> Tensor:
@@ -75,8 +76,14 @@ def _share(emit: Emit, op: Operation, dy: Tensor) -> Tensor:
     return emit("div", dy, number(emit, _volume(op)), hint="share")
 
 
-def _repeated(emit: Emit, op: Operation, x: Tensor) -> Tensor:
-    """A tensor of the result's shape, repeated along the reduced axes."""
-    repeats = [n // m for n, m in zip(op.inputs[0].shape, x.shape, strict=True)]
+def _repeated(emit: Emit, op: Operation, x: Tensor) -> Tensor | None:
+    """A tensor of the result's shape, repeated along the reduced axes, unless these have no
+    elements.
+    """
+    repeats = [
+        1 if n == m else n for n, m in zip(op.inputs[0].shape, x.shape, strict=True)
+    ]
+    if 0 in repeats:
+        return None
     is_whole = {1}.issuperset(repeats)
     return x if is_whole else emit("tile", x, repeats=repeats, hint="repeated")

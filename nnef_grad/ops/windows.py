@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from nnef_grad.graph.ir import Operation, Shape
+from nnef_grad.graph.ir import Operation, Shape, shape_of
 from nnef_grad.ops.registry import require
 from nnef_grad.ops.shape import Positions
 
@@ -54,6 +54,35 @@ class AxisWindows(NamedTuple):
         """Where the last window ends: inside, where the stride leaves a remainder."""
         return self.begin + (self.down - 1) * self.stride + self.reach
 
+    @property
+    def outside(self) -> tuple[int, int]:
+        """How many elements before and after the up-scaled side are read."""
+        return max(-self.begin, 0), max(self.end - self.up, 0)
+
+    @property
+    def outside_down(self) -> tuple[int, int]:
+        """How many elements before and after its input, the down-scaled side, a reverse
+        operation reads: the windows before the first, and after the last, that would lie
+        over the output, be it with a gap of the dilation.
+        """
+        sides = self.begin, self.up - self.end
+        before, after = (max((n + self.reach - 1) // self.stride, 0) for n in sides)
+        return before, after
+
+    @property
+    def counts_inside(self) -> Shape:
+        """How many elements of each window lie inside; (1,) if still."""
+        if self.is_still:
+            return (1,)
+        gap = self.dilation
+        firsts = [self.begin + window * self.stride for window in range(self.down)]
+        # Of each window the first element that is inside, and the one after the last.
+        pairs = [
+            (max(-(f // gap), 0), min(-((f - self.up) // gap), self.size))
+            for f in firsts
+        ]
+        return tuple([max(end - begin, 0) for begin, end in pairs])
+
     def positions(self, window: int) -> Positions:
         """Where the elements of a window lie on the up-scaled side."""
         first = self.begin + window * self.stride
@@ -76,6 +105,16 @@ class Windows:
         """The windows along each axis."""
         fields = self.up, self.down, self.size, self.padding, self.stride, self.dilation
         return tuple([AxisWindows(*column) for column in zip(*fields, strict=True)])
+
+    @property
+    def outside(self) -> Padding:
+        """How many elements before and after the up-scaled side are read."""
+        return tuple([axis.outside for axis in self.axes])
+
+    @property
+    def outside_down(self) -> Padding:
+        """How many elements a reverse operation reads before and after its input."""
+        return tuple([axis.outside_down for axis in self.axes])
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -120,7 +159,7 @@ def is_reverse(op: Operation) -> bool:
 
 def up_side(op: Operation) -> Shape:
     """The whole shape of the up-scaled side."""
-    return (op.outputs if is_reverse(op) else op.inputs)[0].shape
+    return shape_of(op.results[0] if is_reverse(op) else op.operands[0])
 
 
 def windows_of(op: Operation) -> Windows:
@@ -141,9 +180,11 @@ def downscaling(
     padding: Padding = (),
     stride: Shape = (),
     dilation: Shape = (),
+    border: str = "constant",
 ) -> Windows:
     """The windows of a basic operation, with padding, stride and dilation as in the text.
-    It raises `ShapeError` where these are not allowed, or the windows do not fit in.
+    It raises `ShapeError` where these are not allowed, the windows do not fit in, or the
+    border does not reach so far.
     """
     _check(len(up), size, padding=padding, stride=stride, dilation=dilation)
     stride, dilation = stride or (1,) * len(up), dilation or (1,) * len(up)
@@ -157,7 +198,9 @@ def downscaling(
     columns = list(zip(padded, reach, stride, strict=True))
     require(all(extent >= r for extent, r, _ in columns), message)
     down = tuple((extent - r) // s + 1 for extent, r, s in columns)
-    return Windows(up, down, size, padding, stride, dilation)
+    windows = Windows(up, down, size, padding, stride, dilation)
+    check_reach(border, up, windows.outside)
+    return windows
 
 
 # Passes ask for the windows of the same operations, and many operations have the same.
@@ -171,6 +214,7 @@ def upscaling(
     stride: Shape = (),
     dilation: Shape = (),
     output_shape: Shape = (),
+    border: str = "constant",
 ) -> Windows:
     """The windows of a reverse operation. It raises `ShapeError` as `downscaling` does, or
     where `output_shape`, the up-scaled extents if not empty, is not down-scaled to `down`.
@@ -186,6 +230,7 @@ def upscaling(
         f" {list(windows.down)}, and the input has {list(down)}"
     )
     require(windows.down == down, message)
+    check_reach(border, down, windows.outside_down)
     return windows
 
 
@@ -224,52 +269,23 @@ REPEATING: dict[str, int | None] = {"replicate": None, "reflect": 1, "reflect-ev
 BORDERS = ("constant", *REPEATING)
 
 
-def basic_outside(windows: Windows) -> Padding:
-    """How many elements before and after the up-scaled side are read."""
-    return tuple(
-        (max(-axis.begin, 0), max(axis.end - axis.up, 0)) for axis in windows.axes
-    )
-
-
-def reverse_outside(windows: Windows) -> Padding:
-    """How many elements before and after its input, the down-scaled side, a reverse
-    operation reads: the windows before the first, and after the last, that would lie over
-    the output, be it with a gap of the dilation.
-    """
-    pairs = ((axis, axis.reach - 1) for axis in windows.axes)
-    return tuple(
-        (
-            max((axis.begin + gap) // axis.stride, 0),
-            max((axis.up - axis.end + gap) // axis.stride, 0),
-        )
-        for axis, gap in pairs
-    )
-
-
 def check_reach(border: str, input: Shape, outside: Padding) -> None:
-    """Raises `ShapeError` where more is read outside than one reflection on each side."""
-    left_out = REPEATING.get(border)
-    if left_out is None:
+    """Raises `ShapeError` where more is read outside than one reflection on each side, or
+    where there is nothing to repeat.
+    """
+    if border not in REPEATING:
         return
+    left_out = REPEATING[border]
     for extent, sides in zip(input, outside, strict=True):
+        if left_out is None:
+            message = f"with border '{border}' an extent of 0 cannot be padded"
+            require(extent != 0 or max(sides) <= 0, message)
+            continue
         message = (
             f"with border '{border}' an extent of {extent} can be padded by"
             f" {extent - left_out} on each side, and is padded by {sides}"
         )
         require(max(sides) <= extent - left_out, message)
-
-
-def counts_inside(windows: Windows) -> tuple[Shape, ...]:
-    """How many elements of each window along each axis lie inside; (1,) if still."""
-    return tuple(
-        (1,)
-        if axis.is_still
-        else tuple(
-            sum(0 <= position < axis.up for position in axis.positions(window))
-            for window in range(axis.down)
-        )
-        for axis in windows.axes
-    )
 
 
 # ---- Checks ----

@@ -13,14 +13,11 @@ from operator import index
 from nnef_grad.graph.extents import has_symbols, nominal, symbols_of
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.loops import Way, loop_of
-from nnef_grad.ops.elementwise import LONG_RUN
 from nnef_grad.ops.parts import slice_positions
 from nnef_grad.ops.windows import (
     REPEATING,
     AxisWindows,
     Windows,
-    basic_outside,
-    counts_inside,
     windows_of,
 )
 from nnef_grad.targets.windows import form_blocks, moving_axes, skipping_axes
@@ -146,6 +143,8 @@ different_batches = Condition(lambda op: _operand(op)[:-2] != _operand(op, 1)[:-
 inner_product = Condition(lambda op: _result(op)[-2:] == (1, 1))
 
 
+# From so many elements on, the length of a run makes no difference to a runtime.
+LONG_RUN = 64
 # A column is multiplied by a long row.
 outer_product = Condition(
     lambda op: (
@@ -154,6 +153,23 @@ outer_product = Condition(
         and nominal(_result(op)[-1]) >= LONG_RUN
     )
 )
+
+
+def outer_factors(op: Operation) -> tuple[Tensor, Tensor] | None:
+    """The column and the row of an outer product over several axes, the last one short."""
+    if op.name != "mul" or op.outputs[0].rank <= 2 or len(op.inputs) != 2:
+        return None
+    last = op.outputs[0].shape[-1]
+    if has_symbols(last) or last >= LONG_RUN:
+        return None
+    for column, row in (op.inputs, op.inputs[::-1]):
+        longer = [axis for axis, extent in enumerate(column.shape) if extent != 1]
+        later = [axis for axis, extent in enumerate(row.shape) if extent != 1]
+        if longer and later and longer[-1] < later[0]:
+            return column, row
+    return None
+
+
 # So many numbers apart, elements share few places in a cache.
 _APART = 256
 
@@ -271,7 +287,7 @@ not_by_two = Condition(lambda op: {*op.attributes["factor"]} != {2})
 repeating = with_border(*REPEATING)
 ignoring = with_border("ignore")
 # Elements of the border are read.
-reading = _windowed(lambda windows: any(map(any, basic_outside(windows))))
+reading = _windowed(lambda windows: any(map(any, windows.outside)))
 # There are elements of the input that a stride skips in all windows.
 skipping = _windowed(lambda windows: len(skipping_axes(windows)) > 0)
 along_four_axes = _windowed(lambda windows: len(moving_axes(windows)) > 3)
@@ -280,7 +296,7 @@ blocks = _windowed(form_blocks)
 # Not all windows lie outside.
 touching = _windowed(lambda windows: windows.touch_data)
 # There is a window without an element inside.
-empty = _windowed(lambda windows: not all(map(all, counts_inside(windows))))
+empty = _on_an_axis(lambda c: not all(c.counts_inside))
 # A window has more than 300 elements along an axis.
 long = _on_an_axis(lambda c: c.size > 300)
 # A dilation is given, if only of windows of one element.

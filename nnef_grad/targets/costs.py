@@ -15,10 +15,9 @@ from nnef_grad.graph.extents import nominal, symbols_of
 from nnef_grad.graph.ir import Operation, Tensor, shape_of
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.costs import bytes_moved, multiply_adds
-from nnef_grad.ops.elementwise import outer_factors
 from nnef_grad.ops.traits import DATA, FED, PRODUCTS, RESHAPING
 from nnef_grad.ops.windows import windows_of
-from nnef_grad.targets.conditions import crowded, outer_product
+from nnef_grad.targets.conditions import crowded, outer_factors, outer_product
 
 
 class Speeds(NamedTuple):

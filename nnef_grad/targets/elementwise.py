@@ -10,11 +10,11 @@ from nnef_grad.autodiff.rules import derivative_library
 from nnef_grad.emit.arguments import dtype_of
 from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.evaluation import Evaluator, instantiate
+from nnef_grad.emit.evaluation import Evaluator, instantiate_body
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
-from nnef_grad.ops.elementwise import outer_factors
 from nnef_grad.ops.shape import reshaped
+from nnef_grad.targets.conditions import outer_factors
 from nnef_grad.targets.forms import form
 from nnef_grad.targets.registry import Relations, each, is_instance, lowering, written
 
@@ -101,7 +101,7 @@ def gelu_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
 
 
 def _probability(emit: Emitter, gelu: Operation) -> Sequence[Operand]:
-    return instantiate(written()["gelu_probability"], emit, gelu)
+    return instantiate_body(emit, gelu, written()["gelu_probability"])
 
 
 @each("select")

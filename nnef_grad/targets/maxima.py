@@ -26,7 +26,6 @@ from nnef_grad.ops.windows import (
     REPEATING,
     AxisWindows,
     Windows,
-    basic_outside,
     windows_of,
 )
 from nnef_grad.targets.registry import Relations
@@ -90,9 +89,7 @@ class _Level(NamedTuple):
 
     axis: int
     in_lines: bool
-    # The windows along it, and how many elements of the border they read on each side.
     column: AxisWindows
-    outside: tuple[int, int]
     # For each place, whether its element is as large as the largest one.
     hits: list[Tensor]
 
@@ -123,9 +120,9 @@ def _levels(emit: Emitter, source: Operation, first: Shape = ()) -> list[_Level]
     lines, levels = _to_lines(emit, x, first), list[_Level]()
     for place, axis in reversed([*enumerate(axes)]):
         where = (place, True) if first else (axis, False)
-        level = _Level(*where, windows.axes[axis], basic_outside(windows)[axis], [])
+        level = _Level(*where, windows.axes[axis], [])
         elements = [*_elements(emit, lines, level, border, value)]
-        if place > 0 and not any(level.outside):
+        if place > 0 and not any(level.column.outside):
             lines = reduce(partial(emit, "max", hint="largest"), elements)
         else:
             lines = _to_lines(emit, _largest(emit, source, axes[:place]), first)
@@ -148,10 +145,10 @@ def _elements(
     emit: Emitter, lines: Tensor, level: _Level, border: str, value: float = 0.0
 ) -> Iterator[Tensor]:
     """The elements at each place; in lines, of phases that are a stride apart."""
-    axis, column, (before, after) = level.axis, level.column, level.outside
+    axis, column, (before, after) = level.axis, level.column, level.column.outside
     first = [before + column.begin + i * column.dilation for i in range(column.size)]
     if not level.in_lines:
-        around = _padded(emit, lines, axis, level.outside, border, value)
+        around = _padded(emit, lines, axis, level.column.outside, border, value)
         for begin in first:
             end = begin + (column.down - 1) * column.stride + 1
             yield take(emit, around, {axis: Positions(begin, end, column.stride)})
@@ -220,7 +217,7 @@ def desample_maxima(
 def _joined(emit: Emitter, parts: Sequence[Tensor], level: _Level) -> Tensor:
     """The sum of the places along an axis, each where its elements are."""
     axis, column = level.axis, level.column
-    count = -(-(column.up + sum(level.outside)) // column.stride)
+    count = -(-(column.up + sum(level.column.outside)) // column.stride)
     phases: list[list[Tensor]] = [[] for _ in range(column.stride)]
     for place, part in enumerate(parts):
         before, phase = divmod(place * column.dilation, column.stride)

@@ -33,7 +33,7 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.pool import divisor
 from nnef_grad.ops.shape import reshaped, transposed
-from nnef_grad.ops.windows import REPEATING, Windows, basic_outside, windows_of
+from nnef_grad.ops.windows import REPEATING, Windows, windows_of
 from nnef_grad.targets.conditions import automatic, other_than
 from nnef_grad.targets.maxima import (
     desample_maxima,
@@ -109,13 +109,12 @@ def _is_spatial(windows: Windows) -> bool:
 
 def _is_wide(windows: Windows) -> bool:
     """Whether a window may read as many elements of the border as it has."""
-    pairs = zip(basic_outside(windows), windows.size, strict=True)
-    return any(max(sides) >= f for sides, f in pairs)
+    return any(max(axis.outside) >= axis.size for axis in windows.axes)
 
 
 def _as_read(windows: Windows) -> dict[str, Any]:
     """The attributes, with no more padding than is read."""
-    return window_attributes(replace(windows, padding=basic_outside(windows)))
+    return window_attributes(replace(windows, padding=windows.outside))
 
 
 def _moved(emit: Emitter, op: Operation, windows: Windows) -> Tensor:

@@ -18,7 +18,7 @@ from typing import TypeVar, cast
 from nnef_grad.emit.arguments import settings_key
 from nnef_grad.emit.bodies import LONGEST, Decompose, has_open_count, inline, is_short
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.evaluation import instantiate, instantiate_body
+from nnef_grad.emit.evaluation import instantiate_body
 from nnef_grad.emit.simplify import simplify
 from nnef_grad.graph.ir import LOOP, Graph, Operand, Operation, Tensor
 from nnef_grad.graph.passes import count_uses
@@ -106,7 +106,7 @@ def find_lowering(operation: Operation) -> Decompose | None:
     if own is not None and not (body is not None and name in _PADDED):
         return own.build if own.applies(operation) else None
     if name + SUFFIX in written():
-        return partial(instantiate, written()[name + SUFFIX])
+        return partial(instantiate_body, fragment=written()[name + SUFFIX])
     if body is not None:
         return body.build
     return instantiate_body if operation.definition.body is not None else None

@@ -12,7 +12,7 @@ from typing import Any
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.ops.shape import reshaped
-from nnef_grad.ops.windows import REPEATING, AxisWindows, Windows, basic_outside
+from nnef_grad.ops.windows import REPEATING, AxisWindows, Windows
 
 
 def still(extent: int) -> AxisWindows:
@@ -84,7 +84,7 @@ def surrounded(
     emit: Emitter, x: Tensor, windows: Windows, border: str, value: float = 0.0
 ) -> tuple[Tensor, Windows]:
     """A tensor with the border that windows read, and the windows over that."""
-    first, outside = x.rank - len(windows.up), basic_outside(windows)
+    first, outside = x.rank - len(windows.up), windows.outside
     if any(map(any, outside)):
         around = (*((0, 0),) * first, *outside)
         x = emit("pad", x, padding=around, **filling_of(border, value), hint="padded")

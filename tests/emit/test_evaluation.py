@@ -52,6 +52,7 @@ def test_an_expression(expression: str, written: list[str]) -> None:
         ("x * [1.0][1]", "index 1 is out of range: there are 1 items"),
         ("x * (1.0 if 2 else 0.0)", "this must be logical, but is integer"),
         ("x * scalar('a')", "'a' is not the text of a scalar"),
+        (f"reshape(x, shape = [integer('{'9' * 5000}')])", "'integer' has no value here: it is too large"),
         ("x * scalar(shape_of(x)[0])", "shape_of is deprecated"),
         ("[for i in [1], j in [1, 2] yield x][0]", "the arrays that are iterated together differ in length"),
         ("x * (0.0 - 1.0) ^ 0.5", "'^' has no value here"),

@@ -31,6 +31,8 @@ REPAIRS = [
     ("y = leaky_relu(x, 2);", "y = leaky_relu(x, alpha = 2.0);", ["read as alpha = 2", "read as 2.0"]),
     ("y = relu(add(x, -1));", "y_add = add(x, -1.0);\n    y = relu(y_add);", ["read as -1.0"]),
     ("y = conv(x, w, b);", "b_row = unsqueeze(b, axes = [0]);\n    y = conv(x, w, b_row);", ["the bias of shape [4] is read as [1, 4]"]),
+    ("p = variable(shape = [3, 1, 1], label = 'p'); q = variable(shape = [4, 3, 1], label = 'q'); y = separable_conv(x, p, q, b);",
+     "b_row = unsqueeze(b, axes = [0]);\n    y = separable_conv(x, p, q, b_row);", ["the bias of shape [4] is read as [1, 4]"]),
 ]  # fmt: skip
 
 

@@ -65,6 +65,7 @@ GRADIENTS: list[tuple[Callable[..., Any], str]] = [
     (lambda emit, op, dz: [dz, True], "a value of type bool for y: a tensor, a number or None is wanted"),
     (lambda emit, op, dz: [[dz], dz], "a value of type list for x: a tensor, a number or None is wanted"),
     (lambda emit, op, dz: [dz, float("nan")], "nan for y: a gradient is finite"),
+    (lambda emit, op, dz: [dz, 10**400], "inf for y: a gradient is finite"),
     (lambda emit, op, dz: [dz, STRANGER], "a tensor of shape [2, 3] for y, which is not of this graph"),
     (lambda emit, op, dz: [dz, emit("gt", dz, 0.0)], "a tensor of type logical for y: a gradient is of type scalar"),
 ]  # fmt: skip

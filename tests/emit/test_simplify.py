@@ -4,6 +4,7 @@ call needless.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -137,6 +138,34 @@ def test_what_is_chosen_has_the_shape_of_the_result() -> None:
     body = "x = external(shape = [2]);\nc = constant(shape = [1], value = [0.0]);\ny = pow(x, c);"
     graph = nnef_grad.loads(document(body))
     assert nnef_grad.check(graph, nnef_grad.differentiate(graph)).passed
+
+
+@pytest.mark.parametrize(("chosen", "factor"), [("x", 1.0), ("2.0", 2.0)])
+def test_what_a_literal_chooses_has_the_shape_of_the_result(
+    chosen: str, factor: float, tmp_path: Path
+) -> None:
+    """It is broadcast to it, and what it was broadcast from gets the sum."""
+    rules = tmp_path / "rules.nnef"
+    rules.write_text(RULES_OF_MUL.format(chosen))
+    body = (
+        "x = external(shape = [2, 1]);\nw = external(shape = [2, 3]);\ny = mul(x, w);"
+    )
+    graph = nnef_grad.loads(document(body, "x, w"))
+    backward = nnef_grad.differentiate(graph, rules=nnef_grad.load_rules(rules))
+    feeds = {"x": np.ones((2, 1)), "w": np.ones((2, 3)), "grad_y": np.ones((2, 3))}
+    (gradient, _) = nnef_grad.evaluate(backward.graph, feeds).values()
+    assert gradient.tolist() == [[3.0 * factor], [3.0 * factor]]
+
+
+RULES_OF_MUL = """version 1.0;
+extension KHR_enable_fragment_definitions;
+fragment mul_vjp( x: tensor<scalar>, y: tensor<scalar>, z: tensor<scalar>, dz: tensor<scalar> )
+-> ( dx: tensor<scalar>, dy: tensor<scalar> )
+{{
+    dx = select(true, {}, dz);
+    dy = mul(dz, x);
+}}
+"""
 
 
 def test_a_derivative_depends_on_a_constant_exponent() -> None:

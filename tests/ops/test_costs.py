@@ -102,6 +102,11 @@ def test_multiply_adds(statement: str, inputs: dict[str, str], count: int) -> No
     assert multiply_adds(operation(statement, **inputs)) == count
 
 
+@pytest.mark.parametrize("name", ["box", "avg_pool"])
+def test_multiply_adds_of_a_literal(name: str) -> None:
+    assert multiply_adds(operation(f"y = {name}(2.0, size = [])", x="[2]")) == 1
+
+
 REGIONS = "external(shape = [5,4]);\ni = external<integer>(shape = [5,1]);"
 
 

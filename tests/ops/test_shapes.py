@@ -301,6 +301,27 @@ def test_misuse_is_refused(statement: str, inputs: Shapes, message: str) -> None
     assert caught.value.span.text == operation
 
 
+EMPTY = "e = slice(x, axes = [0], begin = [1], end = [1]);"
+
+
+@pytest.mark.parametrize(
+    ("statements", "message"),
+    [
+        ("[] = unstack(e, axis = 0); y = copy(x)", "unstack: there is nothing to unstack"),
+        ("y = pad(e, padding = [(0, 2)], border = 'replicate')",
+         "pad: with border 'replicate' an extent of 0 cannot be padded"),
+        ("y = box(e, size = [2], padding = [(1, 1)], border = 'replicate')",
+         "box: with border 'replicate' an extent of 0 cannot be padded"),
+    ],
+)  # fmt: skip
+def test_nothing_cannot_be_repeated_nor_unstacked(
+    statements: str, message: str
+) -> None:
+    with pytest.raises(nnef_grad.InvalidGraphError) as caught:
+        nnef_grad.loads(net(f"{EMPTY}\n{statements}", {"x": [2]}))
+    assert caught.value.message == message
+
+
 # ---- Gradients ----
 #
 # Each setting of an operation stands with the operations that its backward graph is
@@ -508,6 +529,21 @@ def test_gradient_of_an_empty_slice_is_zeros() -> None:
     )
     checked = check_gradients(net(statements, {"x": [2, 3], "z": [2, 1]}))
     assert float(checked.gradients["x"].abs().max()) == 0.0
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "y = sum_reduce(e, axes = [1])",
+        "y = mean_reduce(e, axes = [1])",
+        "m = mean_reduce(e, axes = [0]); n = max_reduce(m, axes = [0]); y = max_reduce(n, axes = [1])",
+    ],
+)
+def test_gradient_of_the_sum_of_nothing_is_zeros(statements: str) -> None:
+    empty = "e = slice(x, axes = [1], begin = [2], end = [2])"
+    text = net(f"{empty}; {statements}", {"x": [2, 3]})
+    backward = nnef_grad.differentiate(nnef_grad.loads(text))
+    assert "grad_x = constant(shape = [2, 3], value = [0.0]);" in str(backward.graph)
 
 
 def test_padding_that_leaves_nothing_of_the_operand() -> None:

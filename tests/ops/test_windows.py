@@ -14,9 +14,7 @@ import nnef_grad
 from nnef_grad.ops.windows import (
     Windows,
     automatic_padding,
-    basic_outside,
     downscaling,
-    reverse_outside,
     upscaling,
 )
 
@@ -104,8 +102,25 @@ def test_what_is_read_outside(
     up: int, padding: tuple[int, int], basic: tuple[int, int], reverse: tuple[int, int]
 ) -> None:
     windows = downscaling((up,), (2,), (padding,), (2,), ())
-    assert basic_outside(windows) == (basic,)
-    assert reverse_outside(windows) == (reverse,)
+    assert windows.outside == (basic,)
+    assert windows.outside_down == (reverse,)
+
+
+@pytest.mark.parametrize("padding", [(0, 0), (3, 1), (-2, 4), (9, 9)])
+@pytest.mark.parametrize(("size", "dilation"), [(2, 1), (3, 2), (2, 5), (4, 3)])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_how_many_elements_lie_inside(
+    padding: tuple[int, int], size: int, dilation: int, stride: int
+) -> None:
+    (axis,) = downscaling((10,), (size,), (padding,), (stride,), (dilation,)).axes
+    places = [list(axis.positions(window)) for window in range(axis.down)]
+    counts = [sum(0 <= place < axis.up for place in window) for window in places]
+    assert axis.counts_inside == tuple(counts)
+
+
+def test_elements_of_long_windows_are_not_counted_one_by_one() -> None:
+    (axis,) = downscaling((100_000,), (100_000,), ((99_999, 0),)).axes
+    assert sum(axis.counts_inside) == 100_000 * 100_001 // 2
 
 
 # ---- Shapes ----

@@ -14,8 +14,6 @@ from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Shape
-from nnef_grad.ops.resizing import Axis as ResizedAxis
-from nnef_grad.ops.resizing import Resizing
 
 
 def _axes(node: Node, x: Any, size: Sequence[int]) -> list[Axis]:
@@ -119,7 +117,7 @@ def _resize(node: Node, x: Any, *_: Any) -> Any:
     node.require(places != "tf_crop_and_resize", "the coordinates must not be cropped")
     node.require(node.get("antialias", 0) == 0, "antialias must be 0")
     node.require(policy == "stretch", "the aspect ratio must not be kept")
-    how = Resizing(
+    how = resizing.Resizing(
         places,
         node.get("mode", "nearest"),
         "floor" if is_old else node.get("nearest_mode", "round_prefer_floor"),
@@ -129,7 +127,7 @@ def _resize(node: Node, x: Any, *_: Any) -> Any:
     return resizing.resized(node, x, _resized_axes(node, shape_of(x)), how)
 
 
-def _resized_axes(node: Node, shape: Shape) -> list[ResizedAxis]:
+def _resized_axes(node: Node, shape: Shape) -> list[resizing.Axis]:
     """All axes, with the scales of the file, or the ratios if it gives extents."""
     rank = len(shape)
     along = [node.axis(a, rank) for a in node.get("axes", range(rank))]

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from nnef_grad.frontends.expansions import resizing as expansion
+from nnef_grad.frontends.expansions.resizing import METHODS, Axis, Resizing
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.graph.extents import has_symbols
-from nnef_grad.ops.resizing import METHODS, Axis, Resizing
 
 _NEAREST = tuple(f"upsample_nearest{n}d" for n in "123")
 _EXACT = tuple(f"_upsample_nearest_exact{n}d" for n in "123")

@@ -12,7 +12,6 @@ from nnef_grad.frontends.tract.evaluation import expansion
 from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.frontends.view import View
 from nnef_grad.language.library import standard
-from nnef_grad.ops.resizing import MODES, PLACES, ROUNDED, Resizing
 
 
 def _settings(view: View, values: Sequence[Any]) -> dict[str, Any]:
@@ -117,8 +116,8 @@ def resize(
     """Standard upsampling or downsampling if possible, otherwise a product with a known
     matrix for each axis.
     """
-    how = Resizing(places, mode, rounding)
-    lists: list[Collection[str]] = [PLACES, MODES, ROUNDED]
+    how = resizing.Resizing(places, mode, rounding)
+    lists: list[Collection[str]] = [resizing.PLACES, resizing.MODES, resizing.ROUNDED]
     for value, choices in zip(how[:3], lists, strict=True):
         names = ", ".join(choices)
         view.require(value in choices, f"there is no '{value}': it is one of {names}")
