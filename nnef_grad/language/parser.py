@@ -67,13 +67,13 @@ def _parse(
     end: int | None = None,
 ) -> Node:
     """Reads a part of a text, which is that of a source, by a rule of the grammar."""
-    control = _CONTROL.search(source.text)
+    end = len(text) if end is None else end
+    control = _CONTROL.search(source.text, start, end)
     if control:
         # A syntax error would be misleading.
         message = "this is not NNEF text: it contains a control character"
         raise NnefSyntaxError(message, Span(source, *control.span()))
     automaton, builder, lock = _machinery()
-    end = len(text) if end is None else end
     with lock:
         builder.begin(source)
         try:

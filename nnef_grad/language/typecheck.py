@@ -60,6 +60,10 @@ class ExpressionChecker:
         # The types of the invocations in that fragment or graph which have no problem, by
         # their operations, and the types and parameters of their arguments.
         self.valid: dict[tuple[object, ...], Type] = {}
+        # The invocations with a problem, which they report once, by identity.
+        self._faulty: dict[int, tuple[syntax.Invocation, Type]] = {}
+        # The operations that are known not to be open.
+        self._closed: set[str] = set()
 
     def report(self, message: str, span: Span, remedy: Remedy | None = None) -> Type:
         """Adds a problem, and returns the unknown type of the faulty expression."""
@@ -103,12 +107,13 @@ class ExpressionChecker:
             return False
         pending, seen = [invocation.name], set[str]()
         while pending:
-            fragment = self.library.get(pending.pop())
-            if fragment is None or fragment.name in seen:
+            name = pending.pop()
+            fragment = self.library.get(name)
+            if fragment is None or name in seen or name in self._closed:
                 continue
             if fragment.body is None:
                 return True
-            seen.add(fragment.name)
+            seen.add(name)
             results = {r.name for r in fragment.results}
             pending += [
                 s.value.name
@@ -116,6 +121,7 @@ class ExpressionChecker:
                 if isinstance(s.value, syntax.Invocation)
                 and results.intersection(i.name for i in identifiers(s.target))
             ]
+        self._closed |= seen
         return False
 
     def _literal(self, expression: syntax.Literal, types: Types) -> Type:
@@ -235,6 +241,8 @@ class ExpressionChecker:
 
     def _invocation(self, invocation: syntax.Invocation, types: Types) -> Type:
         name = invocation.name
+        if id(invocation) in self._faulty:
+            return self._faulty[id(invocation)][1]
         fragment = self.library.get(name)
         if fragment is None:
             near = self._suggestion(name, self.library)
@@ -268,6 +276,8 @@ class ExpressionChecker:
         result = self._call(fragment, invocation, typed, types)
         if len(self.problems) == count:
             self.valid[call] = result
+        else:
+            self._faulty[id(invocation)] = invocation, result
         return result
 
     def _argument(
