@@ -452,5 +452,5 @@ def identifiers(target: syntax.Expression) -> list[syntax.Identifier]:
         if isinstance(part, syntax.Identifier):
             names.append(part)
         elif isinstance(part, (syntax.Array, syntax.Tuple)):
-            pending += reversed(part.items)
+            pending += [*part.items][::-1]
     return names
