@@ -182,7 +182,7 @@ def _refuse_others(fragment: syntax.Fragment, kind: Kind) -> None:
             raise UsageError(f"{what}: {message}, and not {_NUMBERS}", result.span)
 
 
-_NUMBERS = TensorType(SCALAR.name)
+_NUMBERS = TensorType(SCALAR.dtype)
 
 
 @lru_cache(maxsize=2)
