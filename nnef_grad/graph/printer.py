@@ -140,24 +140,17 @@ def _parameter(parameter: Parameter) -> str:
 
 def print_operation(operation: Operation, names: Names) -> str:
     """An assignment, without the semicolon."""
-    results = ", ".join([_result(result, names) for result in operation.results])
     if operation.inputs == operation.operands and not operation.attributes:
         # Most operations have tensors alone.
-        arguments = ", ".join([names[tensor] for tensor in operation.inputs])
-        return f"{results} = {_word(operation)}({arguments})"
-    if is_loop(operation):
-        listed = _lists(operation, names).items()
-        lists = (f"{name} = [{', '.join(items)}]" for name, items in listed)
-        return f"{results} = {_call_of_loop(operation)}, {', '.join(lists)})"
-    printed = *_operands(operation, names), *_attributes(operation, names)
-    arguments = ", ".join(printed)
-    return f"{results} = {_word(operation)}({arguments})"
-
-
-def _word(operation: Operation) -> str:
-    """The name of an operation in a text, with its data type."""
+        arguments = [names[tensor] for tensor in operation.inputs]
+    elif is_loop(operation):
+        lines = _statement(operation, names, is_body=False)
+        return " ".join([line.strip() for line in lines]).removesuffix(";")
+    else:
+        arguments = [*_operands(operation, names), *_attributes(operation, names)]
+    results = ", ".join([_result(result, names) for result in operation.results])
     word = "copy" if operation.name == STOP else operation.name
-    return f"{word}{_dtype(operation)}"
+    return f"{results} = {word}{_dtype(operation)}({', '.join(arguments)})"
 
 
 # ---- Loops ----
