@@ -183,17 +183,17 @@ def _lists(operation: Operation, names: Names) -> dict[str, list[str]]:
     """The other arguments of a loop: what enters its body, and what becomes of it."""
     loop = loop_of(operation)
     own, pairs = loop.body.names, zip(loop.body.inputs, operation.inputs, strict=True)
-    given = {t: f"'{own[t]}', {names[operand]}" for t, operand in pairs}
+    bound = {t: f"'{own[t]}', {names[operand]}" for t, operand in pairs}
     scanned = zip(loop.parts, loop.scanned, strict=True)
     states = zip(loop.state_inputs, loop.next_values, strict=True)
-    made = zip(loop.made[loop.states :], loop.collected, strict=True)
+    parts = zip(loop.made[loop.states :], loop.collected, strict=True)
     return {
-        "scan": [f"({given[t]}, {way.axis}, {way.direction})" for t, way in scanned],
-        "full": [f"({given[t]})" for t in loop.full],
-        "state": [f"({given[t]}, '{own[new]}')" for t, new in states],
+        "scan": [f"({bound[t]}, {way.axis}, {way.direction})" for t, way in scanned],
+        "full": [f"({bound[t]})" for t in loop.full],
+        "state": [f"({bound[t]}, '{own[new]}')" for t, new in states],
         "output": [
             *(f"('{own[t]}', 'last', 0, 1)" for t in loop.next_values),
-            *(f"('{own[t]}', 'full', {w.axis}, {w.direction})" for t, (_, w) in made),
+            *(f"('{own[t]}', 'full', {w.axis}, {w.direction})" for t, (_, w) in parts),
         ],
     }
 
@@ -224,10 +224,10 @@ def _dtype(operation: Operation) -> str:
 
 def _operands(operation: Operation, names: Names) -> Iterator[str]:
     definition = operation.definition
-    given = list(zip(definition.operands, operation.operands, strict=True))
-    while given and _is_default(operation, given[-1][0].name, given[-1][1]):
-        given.pop()
-    for parameter, operand in given:
+    pairs = list(zip(definition.operands, operation.operands, strict=True))
+    while pairs and _is_default(operation, pairs[-1][0].name, pairs[-1][1]):
+        pairs.pop()
+    for parameter, operand in pairs:
         yield print_value(parameter.type, operand, names)
 
 

@@ -18,6 +18,7 @@ from nnef_grad.base.source import Source, Span
 from nnef_grad.language import syntax
 from nnef_grad.language.lalr import (
     TABLES,
+    UNKNOWN,
     Automaton,
     Production,
     Tables,
@@ -130,7 +131,7 @@ def _syntax_error(
         end = text.start + len(text.text.rstrip())
         span = text._replace(start=max(text.start, end - 1), end=end)
         message = f"the text ends too early{hint}"
-    elif error.is_known:
+    elif error.word.lastgroup != UNKNOWN:
         message = f"unexpected '{brief(word)}'{hint}"
     elif word in "'\"":
         message = "a string that does not end on its line"
