@@ -8,7 +8,8 @@ errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Container, Iterable, Mapping, MutableMapping
 from math import isinf
 
 from nnef_grad.base.errors import (
@@ -41,7 +42,7 @@ from nnef_grad.language.types import (
     operator_type,
 )
 
-Types = dict[str, Type]
+Types = MutableMapping[str, Type]
 
 _PRIMITIVES = {bool: LOGICAL, int: INTEGER, float: SCALAR, str: STRING}
 _NOT_IN_FRAGMENTS = ("external", "variable", "update")
@@ -185,16 +186,17 @@ class ExpressionChecker:
         return self.report(message, expression.span)
 
     def _comprehension(self, expression: syntax.Comprehension) -> Type:
-        inner = dict(self.types)
+        items: Types = {}
         for loop in expression.loops:
             iterable = self._visit(loop.iterable)
-            inner[loop.name] = UNKNOWN
+            items[loop.name] = UNKNOWN
             if isinstance(iterable, ArrayType):
-                inner[loop.name] = iterable.item
+                items[loop.name] = iterable.item
             elif iterable is not UNKNOWN:
                 message = f"this must be an array, but is {iterable}"
                 self.report(message, loop.iterable.span)
-        outer, self.types = self.types, inner
+        outer = self.types
+        self.types = ChainMap(items, outer)
         if expression.condition is not None:
             self._want(LOGICAL, expression.condition)
         item = self._visit(expression.value)
@@ -387,7 +389,7 @@ _VISIT: dict[type, Callable[..., Type]] = {
 }
 
 
-def _type_of_numbers(values: Sequence[int | float]) -> Type | None:
+def _type_of_numbers(values: tuple[int | float, ...]) -> Type | None:
     """The type of numbers that are valid and of one type; None for others."""
     kinds = set(map(type, values))
     if kinds == {int} and min(values) >= -(2**31) and max(values) < 2**31:
