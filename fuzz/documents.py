@@ -349,7 +349,7 @@ def _value(rng: Random, scope: Scope, type_: Type) -> str:
         return f"[{', '.join(_value(rng, scope, type_.item) for _ in range(count))}]"
     if isinstance(type_, TupleType):
         return f"({', '.join(_value(rng, scope, item) for item in type_.items)})"
-    return rng.choice(_VALUES.get(type_.name, NUMBERS)) if _is_usual(rng) else "x"
+    return rng.choice(_VALUES.get(type_.dtype, NUMBERS)) if _is_usual(rng) else "x"
 
 
 def _is_usual(rng: Random) -> bool:
@@ -361,7 +361,7 @@ _VALUES = {
     "scalar": ["0.0", "1.0", "-0.5", "1e30", "0.001", "1e400", "-0.0"],
     "logical": ["true", "false"],
     "string": STRINGS,
-    Primitive("?").name: ["1.0", "0.5", "2", "true"],
+    Primitive("?").dtype: ["1.0", "0.5", "2", "true"],
 }
 
 

@@ -134,3 +134,9 @@ def test_an_argument_of_another_kind_is_named() -> None:
         nnef_grad.differentiate(GRAPH, wrt=[1])  # type: ignore[list-item]
     assert "'wrt' of differentiate is 'all' or" in str(caught.value)
     assert str(caught.value).endswith("a sequence of a string, and not list of int")
+
+
+def test_a_string_is_no_sequence_of_its_letters() -> None:
+    with pytest.raises(nnef_grad.UsageError) as caught:
+        nnef_grad.differentiate(GRAPH, outputs="yz")
+    assert str(caught.value).endswith("a sequence of a string or None, and not str")

@@ -54,6 +54,26 @@ def fragments(count: int) -> str:
     return document(f"{X} y = f0(x);", before=f"{FRAGMENTS} {definitions}")
 
 
+def calls(count: int) -> str:
+    """Fragments, each of which calls the one before, also in an expression."""
+    head = "( x: tensor<scalar> ) -> ( y: tensor<scalar>[] )"
+    definitions = joined(
+        count,
+        lambda n: f"fragment f{n + 1}{head} {{ y = f{n}(x); z = f{n}(x)[0]; }}",
+        " ",
+    )
+    before = f"{FRAGMENTS} {OPERATORS} fragment f0{head} {{ y = [x]; }} {definitions}"
+    return document(f"{X} y = neg(x);", before=before)
+
+
+def misfits(depth: int) -> str:
+    """Arguments that do not fit, each in an item of another one."""
+    y = "lt(x, x)"
+    for _ in range(depth):
+        y = f"lt(add_n([{y}]), x)"
+    return document(f"{X} y = {y};", before=OPERATORS)
+
+
 SIZED: dict[str, Callable[[int], str]] = {
     "a chain": chain,
     "a tensor used often": fan,
@@ -71,6 +91,7 @@ SIZED: dict[str, Callable[[int], str]] = {
         f"{X} {joined(n, lambda i: f't{i} = neg(u{i});', ' ')} y = neg(x);"
     ),
     "many faulty fragments": fragments,
+    "many fragments that call each other": calls,
     "many inputs": lambda n: document(
         joined(n, lambda i: f"x{i} = external(shape = [2]);", " ")
         + f" y = add_n([{joined(n, lambda i: f'x{i}')}]);",
@@ -117,6 +138,10 @@ def test_the_work_grows_no_faster_than_the_document(
         found.append(steps(make(size)))
     larger, smaller = found
     assert larger <= 2.15 * smaller
+
+
+def test_a_misfit_is_looked_at_once() -> None:
+    assert steps(misfits(24)) <= 2.5 * steps(misfits(12))
 
 
 def test_the_work_for_literals_is_not_done_one_by_one() -> None:

@@ -19,7 +19,6 @@ from nnef_grad.emit.bodies import Decompose, inline, is_short, unrolled
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate_body
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
-from nnef_grad.graph.names import step_names
 from nnef_grad.ops import traits
 from nnef_grad.ops.registry import OpSet
 from nnef_grad.ops.shape import reshaped
@@ -77,7 +76,7 @@ def _batched(
     if (form := _RULES.get(operation.name)) is None:
         raise _refusal(operation, "values")
     emit.origin = operation.origin
-    emit.naming = step_names(f"{{}}_{emit.called(operation.outputs[0])}")
+    emit.naming = f"{{}}_{emit.called(operation.outputs[0])}".format
     results = tensors(form(_Many(emit, operation, many)))
     for plain, widened in zip(operation.outputs, results, strict=True):
         emit.set_hint(widened, emit.called(plain))

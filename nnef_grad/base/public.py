@@ -72,9 +72,9 @@ def _fits(value: Any, kind: Any) -> bool:
     if (origin or kind).__module__.startswith("numpy._typing"):
         # What numpy makes arrays of, nobody else can tell.
         return True
-    if isinstance(value, bytes):
-        # A sequence for Python, and for nobody else.
-        return kind is bytes
+    if isinstance(value, (bytes, str)):
+        # Sequences for Python, and for nobody else.
+        return origin is None and isinstance(value, kind)
     if getattr(value, "ndim", 1) == 0 and origin in _CONTAINERS:
         # numpy has a way to iterate for single numbers, too, which fails.
         return False

@@ -141,7 +141,7 @@ def _summary(graph: nnef_grad.Graph, step: Step) -> str:
     labels = dict.fromkeys(
         label
         for tensor, label in zip(graph.variables, graph.labels.values(), strict=True)
-        if tensor.dtype == SCALAR.name
+        if tensor.dtype == SCALAR.dtype
     )
     others = [label for label in labels if label not in step.trained]
     return (

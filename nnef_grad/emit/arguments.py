@@ -164,9 +164,9 @@ def _refuse_misfits(
             near = suggestion(name, settings)
             message = f"'{fragment.name}' has no attribute '{name}'{near}"
             raise InvalidGraphError(message)
-    needed = fragment.needed[count] - attributes.keys()
+    supplied = {*operands[:count], *attributes, *fragment.defaults}
     for what, names in (("operand", operands), ("attribute", settings)):
-        if missing := [f"'{name}'" for name in names if name in needed]:
+        if missing := [f"'{name}'" for name in names if name not in supplied]:
             words = f"{what}{'s' if len(missing) > 1 else ''} {' and '.join(missing)}"
             raise InvalidGraphError(f"'{fragment.name}' needs {words}")
 

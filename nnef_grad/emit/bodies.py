@@ -35,7 +35,7 @@ from nnef_grad.graph.loops import (
     loop_of,
     steps_of,
 )
-from nnef_grad.graph.names import step_names, substitute
+from nnef_grad.graph.names import substitute
 from nnef_grad.graph.symbols import number_needed_by
 from nnef_grad.ops.registry import OpSet
 
@@ -288,7 +288,7 @@ def _put(
     subject = emitter.names[operation.outputs[0]]
     # A single result has the name of the operation's.
     own = {declared[0].name: subject} if len(declared) == 1 else {}
-    emitter.naming = step_names(f"{subject}_{{}}", own)
+    emitter.naming = lambda name: own.get(name) or f"{subject}_{name}"
     emitter.origin, emitter.span = operation.origin, operation.span
     with located(operation.span), number_needed_by(operation):
         values = build(emitter, operation)

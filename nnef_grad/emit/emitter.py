@@ -12,7 +12,7 @@ from nnef_grad.emit.arguments import Call, bind, bind_call, settings_key
 from nnef_grad.emit.rule_results import ShapeInference
 from nnef_grad.graph.ir import STOP, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.loops import external
-from nnef_grad.graph.names import assign_names
+from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.stops import says_stop, stop_definition
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type
 from nnef_grad.ops.registry import OpSet
@@ -346,9 +346,12 @@ class Emitter:
     def assigned_names(
         self, operations: Iterable[Operation], reserved: Iterable[str]
     ) -> FrozenDict[Tensor, str]:
-        """The names of all tensors, when nothing is emitted any more; see `assign_names`."""
-        self._firsts = Firsts()
-        assign_names(operations, self.names, self.hints, reserved)
+        """The names of all tensors, when all is emitted: new ones by hints, none reserved."""
+        self._firsts, supply = Firsts(), NameSupply(reserved)
+        for operation in operations:
+            for tensor in operation.outputs:
+                if tensor not in self.names:
+                    self.names[tensor] = supply.fresh(self.hints[tensor])
         return self.names.frozen()
 
     def emit_named(

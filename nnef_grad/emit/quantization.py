@@ -86,7 +86,8 @@ class _Reader:
         )
         self.checker.library = {operation.name: _with_arrays(operation, arguments)}
         type_ = UNKNOWN if tensor is None else TensorType(tensor.dtype)
-        self.checker.type_of(replace(invocation, arguments=arguments), {name: type_})
+        self.checker.types = {name: type_}
+        self.checker.type_of(replace(invocation, arguments=arguments))
         if tensor is None or len(self.problems) > reported:
             return
         values = {**operation.defaults, **{a.name: _value(a) for a in arguments[1:]}}

@@ -131,7 +131,7 @@ def _number(type_: Primitive, value: Any) -> Any:
     if isinstance(value, (list, np.ndarray)) and is_known(value):
         items = np.asarray(value).reshape(-1).tolist()
         value = items[0] if len(items) == 1 else None
-    kind, convert = _PRIMITIVES.get(type_.name, (object, None))
+    kind, convert = _PRIMITIVES.get(type_.dtype, (object, None))
     if value is None or isinstance(value, Tensor) or not isinstance(value, kind):
         raise MisfitError
     return convert(value) if convert else value

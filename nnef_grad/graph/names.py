@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,34 +30,12 @@ class NameSupply:
         return name
 
 
-def assign_names(
-    operations: Iterable[Operation],
-    names: dict[Tensor, str],
-    hints: Mapping[Tensor, str],
-    reserved: Iterable[str],
-) -> None:
-    """Adds to `names` those of tensors without one, by hints, but none reserved."""
-    supply = NameSupply(reserved)
-    for operation in operations:
-        for tensor in operation.outputs:
-            if tensor not in names:
-                names[tensor] = supply.fresh(hints[tensor])
-
-
 def advice_on(graph: Graph, name: str, known: Sequence[str]) -> str:
     """Advice about an unknown name: labels and names are mixed up easily."""
     for tensor, label in graph.labels.items():
         if label == name:
             return f": this is a label, and the tensor is called '{tensor}'"
     return suggestion(name, known)
-
-
-def step_names(
-    pattern: str, own: Mapping[str, str] | None = None
-) -> Callable[[str], str]:
-    """Names inside a rule or a body to those in the graph, by a pattern with `{}`."""
-    exceptions = own or {}
-    return lambda name: exceptions.get(name) or pattern.format(name)
 
 
 def substitute(operation: Operation, tensors: Mapping[Tensor, Any]) -> Operation:

@@ -140,24 +140,17 @@ def _parameter(parameter: Parameter) -> str:
 
 def print_operation(operation: Operation, names: Names) -> str:
     """An assignment, without the semicolon."""
-    results = ", ".join([_result(result, names) for result in operation.results])
     if operation.inputs == operation.operands and not operation.attributes:
         # Most operations have tensors alone.
-        arguments = ", ".join([names[tensor] for tensor in operation.inputs])
-        return f"{results} = {_word(operation)}({arguments})"
-    if is_loop(operation):
-        listed = _lists(operation, names).items()
-        lists = (f"{name} = [{', '.join(items)}]" for name, items in listed)
-        return f"{results} = {_call_of_loop(operation)}, {', '.join(lists)})"
-    printed = *_operands(operation, names), *_attributes(operation, names)
-    arguments = ", ".join(printed)
-    return f"{results} = {_word(operation)}({arguments})"
-
-
-def _word(operation: Operation) -> str:
-    """The name of an operation in a text, with its data type."""
+        arguments = [names[tensor] for tensor in operation.inputs]
+    elif is_loop(operation):
+        lines = _statement(operation, names, is_body=False)
+        return " ".join([line.strip() for line in lines]).removesuffix(";")
+    else:
+        arguments = [*_operands(operation, names), *_attributes(operation, names)]
+    results = ", ".join([_result(result, names) for result in operation.results])
     word = "copy" if operation.name == STOP else operation.name
-    return f"{word}{_dtype(operation)}"
+    return f"{results} = {word}{_dtype(operation)}({', '.join(arguments)})"
 
 
 # ---- Loops ----
@@ -190,17 +183,17 @@ def _lists(operation: Operation, names: Names) -> dict[str, list[str]]:
     """The other arguments of a loop: what enters its body, and what becomes of it."""
     loop = loop_of(operation)
     own, pairs = loop.body.names, zip(loop.body.inputs, operation.inputs, strict=True)
-    given = {t: f"'{own[t]}', {names[operand]}" for t, operand in pairs}
+    bound = {t: f"'{own[t]}', {names[operand]}" for t, operand in pairs}
     scanned = zip(loop.parts, loop.scanned, strict=True)
     states = zip(loop.state_inputs, loop.next_values, strict=True)
-    made = zip(loop.made[loop.states :], loop.collected, strict=True)
+    parts = zip(loop.made[loop.states :], loop.collected, strict=True)
     return {
-        "scan": [f"({given[t]}, {way.axis}, {way.direction})" for t, way in scanned],
-        "full": [f"({given[t]})" for t in loop.full],
-        "state": [f"({given[t]}, '{own[new]}')" for t, new in states],
+        "scan": [f"({bound[t]}, {way.axis}, {way.direction})" for t, way in scanned],
+        "full": [f"({bound[t]})" for t in loop.full],
+        "state": [f"({bound[t]}, '{own[new]}')" for t, new in states],
         "output": [
             *(f"('{own[t]}', 'last', 0, 1)" for t in loop.next_values),
-            *(f"('{own[t]}', 'full', {w.axis}, {w.direction})" for t, (_, w) in made),
+            *(f"('{own[t]}', 'full', {w.axis}, {w.direction})" for t, (_, w) in parts),
         ],
     }
 
@@ -231,10 +224,10 @@ def _dtype(operation: Operation) -> str:
 
 def _operands(operation: Operation, names: Names) -> Iterator[str]:
     definition = operation.definition
-    given = list(zip(definition.operands, operation.operands, strict=True))
-    while given and _is_default(operation, given[-1][0].name, given[-1][1]):
-        given.pop()
-    for parameter, operand in given:
+    pairs = list(zip(definition.operands, operation.operands, strict=True))
+    while pairs and _is_default(operation, pairs[-1][0].name, pairs[-1][1]):
+        pairs.pop()
+    for parameter, operand in pairs:
         yield print_value(parameter.type, operand, names)
 
 

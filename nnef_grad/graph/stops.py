@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cache
 
 from nnef_grad.graph.ir import STOP, Graph, Operand, Operation, Tensor, shape_of
+from nnef_grad.graph.loops import with_bodies
 from nnef_grad.graph.names import substitute
 from nnef_grad.language.library import standard
 from nnef_grad.language.syntax import Fragment
@@ -31,7 +32,8 @@ def says_stop(name: str) -> bool:
 
 
 def without_stops(graph: Graph) -> Graph:
-    """The graph for those that do not differentiate it: without the marks."""
+    """The graph for those that do not differentiate it: without the marks, in loops too."""
+    graph = with_bodies(graph, without_stops)
     if all(operation.name != STOP for operation in graph.operations):
         return graph
     passed: dict[Tensor, Operand] = {}

@@ -18,6 +18,7 @@ from nnef_grad.graph.extents import (
 )
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.graph.loops import Loop
+from nnef_grad.graph.names import with_tensors
 
 
 def symbols(graph: Graph) -> list[str]:
@@ -49,71 +50,50 @@ def with_numbers(graph: Graph, numbers: Mapping[str, int]) -> Graph:
     """The graph with numbers in the place of some of its symbols."""
     if {*symbols(graph)}.isdisjoint(numbers):
         return graph
-    return _Substitution(numbers).graph(graph)
+    return _with_numbers(graph, numbers)
 
 
-def with_extents(shape: Shape, numbers: Mapping[str, int]) -> Shape:
-    """A shape with numbers in the place of some of its symbols."""
-    replaced: Shape = _Substitution(numbers).at(shape)
-    return replaced
+def _with_numbers(graph: Graph, numbers: Mapping[str, int]) -> Graph:
+    """A graph, or the body of a loop: a symbol of it may be in none of its inputs."""
+    operations = []
+    for op in graph.operations:
+        settings = _without_end_of_0(op, numbers) if op.name == "slice" else op.settings
+        operands, attributes = substituted((op.operands, settings), numbers)
+        operations.append(replace(op, operands=operands, attributes=attributes))
+    tensors = {
+        tensor: Tensor(tensor.dtype, substituted(tensor.shape, numbers))
+        for op in operations
+        for tensor in op.outputs
+        if has_symbols(tensor.shape)
+    }
+    return with_tensors(replace(graph, operations=tuple(operations)), tensors)
 
 
-class _Substitution:
-    """Numbers in the place of symbols."""
+def _without_end_of_0(
+    operation: Operation, numbers: Mapping[str, int]
+) -> Mapping[str, Any]:
+    """The settings of a slice, whose end of 0 by symbols ends what is empty."""
+    settings, (x,) = operation.settings, operation.inputs
+    window = (settings[name] for name in ("axes", "begin", "end"))
+    pairs = [
+        (x.shape[axis],) * 2 if substituted(end, numbers) == 0 != end else (begin, end)
+        for axis, begin, end in zip(*window, strict=True)
+    ]
+    begin, end = zip(*pairs, strict=True) if pairs else ((), ())
+    return {**settings, "begin": begin, "end": end}
 
-    def __init__(self, numbers: Mapping[str, int]) -> None:
-        self._numbers = numbers
-        self._tensors: dict[Tensor, Tensor] = {}
 
-    def graph(self, graph: Graph) -> Graph:
-        """A graph, or the body of a loop: a symbol of it may be in none of its inputs."""
-        operations = tuple([self._operation(op) for op in graph.operations])
-        there = ((t, new) for t, new in self._tensors.items() if t in graph.names)
-        names = {**graph.names, **{new: graph.names[t] for t, new in there}}
-        return replace(
-            graph,
-            inputs=self.at(graph.inputs),
-            outputs=self.at(graph.outputs),
-            operations=operations,
-            names=names,
-        )
-
-    def _operation(self, operation: Operation) -> Operation:
-        settings = operation.settings
-        if operation.name == "slice":
-            settings = self._without_end_of_0(operation)
-        attributes: Any = {name: self.at(value) for name, value in settings.items()}
-        return replace(
-            operation,
-            operands=self.at(operation.operands),
-            attributes=attributes,
-            results=self.at(operation.results),
-        )
-
-    def _without_end_of_0(self, operation: Operation) -> Mapping[str, Any]:
-        """The settings of a slice, whose end of 0 by symbols ends what is empty."""
-        settings, (x,) = operation.settings, operation.inputs
-        window = (settings[name] for name in ("axes", "begin", "end"))
-        pairs = [
-            (x.shape[axis],) * 2 if self.at(end) == 0 != end else (begin, end)
-            for axis, begin, end in zip(*window, strict=True)
-        ]
-        begin, end = zip(*pairs, strict=True) if pairs else ((), ())
-        return {**settings, "begin": begin, "end": end}
-
-    def at(self, value: Any) -> Any:
-        """A value, or what is in it."""
-        if isinstance(value, Extent):
-            return value.at(self._numbers)
-        if isinstance(value, Tensor):
-            if value not in self._tensors:
-                self._tensors[value] = Tensor(value.dtype, self.at(value.shape))
-            return self._tensors[value]
-        if isinstance(value, Loop):
-            return replace(value, body=self.graph(value.body))
-        if isinstance(value, tuple):
-            return tuple([self.at(item) for item in value])
-        return value
+def substituted(value: Any, numbers: Mapping[str, int]) -> Any:
+    """A value with numbers in the place of some of the symbols in it."""
+    if isinstance(value, Extent):
+        return value.at(numbers)
+    if isinstance(value, Loop):
+        return replace(value, body=_with_numbers(value.body, numbers))
+    if isinstance(value, tuple):
+        return tuple([substituted(item, numbers) for item in value])
+    if isinstance(value, Mapping):
+        return {name: substituted(item, numbers) for name, item in value.items()}
+    return value
 
 
 def numbers_of(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from nnef_grad.base.errors import NnefGradError, Problem, nested_too_deeply
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Library, standard, with_fragments
-from nnef_grad.language.typecheck import ExpressionChecker, Types, identifiers
+from nnef_grad.language.typecheck import ExpressionChecker, identifiers
 from nnef_grad.language.types import (
     GENERIC,
     UNKNOWN,
@@ -105,22 +105,20 @@ class _DefinitionChecker(ExpressionChecker):
 
     def check_fragment(self, fragment: syntax.Fragment) -> None:
         """Checks the declaration and the body of a fragment."""
-        self.fragment = fragment
+        self.fragment, self.types = fragment, {}
         self.valid.clear()
         self._check_declaration(fragment)
         if fragment.body is None:
             return
-        types: Types = {p.name: p.type for p in fragment.parameters}
-        declared = {r.name: r.type for r in fragment.results}
-        self._assign_all(fragment.body, types, declared)
+        self.types = {p.name: p.type for p in fragment.parameters}
+        self._assign_all(fragment.body, {r.name: r.type for r in fragment.results})
         for result in fragment.results:
-            if result.name not in types:
+            if result.name not in self.types:
                 self.report(f"result '{result.name}' is not assigned", result.span)
 
     def check_graph(self, graph: syntax.GraphDefinition) -> None:
         """Checks the signature and the statements of the graph."""
         self._check_unique((*graph.parameters, *graph.results))
-        types: Types = {}
         inputs = {p.name for p in graph.parameters}
         for statement in graph.body:
             value, names = statement.value, identifiers(statement.target)
@@ -128,13 +126,13 @@ class _DefinitionChecker(ExpressionChecker):
             self._check_external(operation == "external", names, inputs)
             if operation == "variable":
                 self.variables.update(i.name for i in names)
-        self._assign_all(graph.body, types, {})
+        self._assign_all(graph.body, {})
         for parameter in graph.parameters:
-            if parameter.name not in types:
+            if parameter.name not in self.types:
                 what = f"input '{parameter.name}' of the graph is not defined"
                 self.report(f"{what}: give it an external operation", parameter.span)
         for result in graph.results:
-            if result.name not in types:
+            if result.name not in self.types:
                 message = f"output '{result.name}' of the graph is not assigned"
                 self.report(message, result.span)
 
@@ -181,7 +179,7 @@ class _DefinitionChecker(ExpressionChecker):
         except NnefGradError as error:
             self.problems += error.problems
             return
-        type_ = self.type_of(parameter.default, {})
+        type_ = self.type_of(parameter.default)
         if not is_assignable(type_, parameter.type, Generics()):
             what = f"the default of '{parameter.name}' must be {parameter.type}"
             self.report(f"{what}, but is {type_}", parameter.default.span)
@@ -203,24 +201,19 @@ class _DefinitionChecker(ExpressionChecker):
     # Statements
 
     def _assign_all(
-        self,
-        body: Iterable[syntax.Assignment],
-        types: Types,
-        declared: Mapping[str, Type],
+        self, body: Iterable[syntax.Assignment], declared: Mapping[str, Type]
     ) -> None:
         for statement in body:
             try:
-                self._assign(statement, types, declared)
+                self._assign(statement, declared)
             except RecursionError:
                 raise nested_too_deeply(statement.span) from None
 
     def _assign(
-        self, statement: syntax.Assignment, types: Types, declared: Mapping[str, Type]
+        self, statement: syntax.Assignment, declared: Mapping[str, Type]
     ) -> None:
-        value = statement.value
-        for identifier, part in self._unpack(
-            statement.target, self.type_of(value, types)
-        ):
+        value, types = statement.value, self.types
+        for identifier, part in self._unpack(statement.target, self.type_of(value)):
             name = identifier.name
             if (
                 isinstance(value, syntax.Invocation)

@@ -70,10 +70,8 @@ class Tables(NamedTuple):
 class UnexpectedWordError(Exception):
     """A word that cannot follow, empty at the end, and the kinds that could."""
 
-    def __init__(self, word: Word, is_known: bool, accepted: set[str]) -> None:
-        self.word = word
-        self.is_known = is_known
-        self.accepted = accepted
+    def __init__(self, word: Word, accepted: set[str]) -> None:
+        self.word, self.accepted = word, accepted
         super().__init__(word[0])
 
 
@@ -202,8 +200,7 @@ class _Reader:
                 states[first + 1 :] = (state,)
                 step = state.get(kind)
             if step is None:
-                word, is_known = words[position], kind != UNKNOWN
-                raise UnexpectedWordError(word, is_known, _accepted(states))
+                raise UnexpectedWordError(words[position], _accepted(states))
             states.append(step)
             values.append(words[position])
             places.append(depth + position)

@@ -10,8 +10,14 @@ from nnef_grad.language.syntax import Expression, Fragment, Invocation, Keyword
 
 
 def match(fragment: Fragment, invocation: Invocation) -> tuple[str, ...]:
-    """The parameter that each argument is for; `InvalidGraphError` if one has none."""
-    return fragment.matched(invocation, _names)
+    """The parameter that each argument is for; `InvalidGraphError` if one has none. Each
+    form of an invocation is matched once.
+    """
+    keywords = invocation.keywords
+    names = fragment.matches.get(keywords)
+    if names is None:
+        names = fragment.matches[keywords] = _names(fragment, invocation)
+    return names
 
 
 def _names(fragment: Fragment, invocation: Invocation) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from nnef_grad.base.source import Source, Span
 from nnef_grad.language import syntax
 from nnef_grad.language.lalr import (
     TABLES,
+    UNKNOWN,
     Automaton,
     Production,
     Tables,
@@ -67,13 +68,13 @@ def _parse(
     end: int | None = None,
 ) -> Node:
     """Reads a part of a text, which is that of a source, by a rule of the grammar."""
-    control = _CONTROL.search(source.text)
+    end = len(text) if end is None else end
+    control = _CONTROL.search(source.text, start, end)
     if control:
         # A syntax error would be misleading.
         message = "this is not NNEF text: it contains a control character"
         raise NnefSyntaxError(message, Span(source, *control.span()))
     automaton, builder, lock = _machinery()
-    end = len(text) if end is None else end
     with lock:
         builder.begin(source)
         try:
@@ -130,7 +131,7 @@ def _syntax_error(
         end = text.start + len(text.text.rstrip())
         span = text._replace(start=max(text.start, end - 1), end=end)
         message = f"the text ends too early{hint}"
-    elif error.is_known:
+    elif error.word.lastgroup != UNKNOWN:
         message = f"unexpected '{brief(word)}'{hint}"
     elif word in "'\"":
         message = "a string that does not end on its line"

@@ -13,10 +13,10 @@ No name is looked up and no type is checked here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Union, overload
+from typing import Union
 
 from nnef_grad.base.errors import InvalidGraphError
 from nnef_grad.base.frozen import FrozenDict, frozen
@@ -61,7 +61,7 @@ class Identifier(Named):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Numbers(Sequence[Literal]):
+class Numbers:
     """The items of an array of numbers, at `span`: nodes are made when asked for."""
 
     values: tuple[int | float, ...]
@@ -76,17 +76,8 @@ class Numbers(Sequence[Literal]):
             start, end = (self.span.start + offset for offset in word.span())
             yield Literal(value, span=self.span._replace(start=start, end=end))
 
-    @overload
-    def __getitem__(self, index: int) -> Literal: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Literal, ...]: ...
-
-    def __getitem__(self, index: Any) -> Any:
-        return tuple(self)[index]
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+        return isinstance(other, (Numbers, tuple)) and tuple(self) == tuple(other)
 
     def __hash__(self) -> int:
         return hash(self.values)
@@ -97,7 +88,7 @@ _NUMBER = re.compile(r"[^][,\s]+")
 
 @frozen()
 class Array(Node):
-    items: Sequence[Expression]
+    items: tuple[Expression, ...] | Numbers
 
 
 @frozen()
@@ -264,29 +255,9 @@ class Fragment(Named):
         return FrozenDict({n: literal_value(d) for n, d in pairs if d is not None})
 
     @cached_property
-    def _matched(self) -> dict[tuple[str | None, ...], tuple[str, ...]]:
+    def matches(self) -> dict[tuple[str | None, ...], tuple[str, ...]]:
+        """The parameters that arguments are for, by their keywords; see matching.py."""
         return {}
-
-    def matched(
-        self, invocation: Invocation, match: Callable[..., tuple[str, ...]]
-    ) -> tuple[str, ...]:
-        """The parameters that arguments are for: each form of an invocation is matched
-        once.
-        """
-        keywords = invocation.keywords
-        names = self._matched.get(keywords)
-        if names is None:
-            names = self._matched[keywords] = match(self, invocation)
-        return names
-
-    @cached_property
-    def needed(self) -> tuple[frozenset[str], ...]:
-        """The parameters without a default that remain after so many operands."""
-        every = (*self.operands, *self.attributes)
-        return tuple(
-            frozenset(p.name for p in every[count:] if p.default is None)
-            for count in range(len(self.operands) + 1)
-        )
 
     @cached_property
     def generic_parameters(self) -> tuple[Parameter, ...]:

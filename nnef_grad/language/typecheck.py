@@ -8,7 +8,8 @@ errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Container, Iterable, Mapping, MutableMapping
 from math import isinf
 
 from nnef_grad.base.errors import (
@@ -41,7 +42,7 @@ from nnef_grad.language.types import (
     operator_type,
 )
 
-Types = dict[str, Type]
+Types = MutableMapping[str, Type]
 
 _PRIMITIVES = {bool: LOGICAL, int: INTEGER, float: SCALAR, str: STRING}
 _NOT_IN_FRAGMENTS = ("external", "variable", "update")
@@ -53,6 +54,8 @@ class ExpressionChecker:
     def __init__(self, library: Library) -> None:
         self.library = library
         self.problems: list[Problem] = []
+        # The types of the names that expressions may have.
+        self.types: Types = {}
         # The fragment that the expressions are in; None in the graph.
         self.fragment: syntax.Fragment | None = None
         # The variables of the graph.
@@ -60,6 +63,10 @@ class ExpressionChecker:
         # The types of the invocations in that fragment or graph which have no problem, by
         # their operations, and the types and parameters of their arguments.
         self.valid: dict[tuple[object, ...], Type] = {}
+        # The invocations with a problem, which they report once, by identity.
+        self._faulty: dict[int, tuple[syntax.Invocation, Type]] = {}
+        # The operations that are known not to be open.
+        self._closed: set[str] = set()
 
     def report(self, message: str, span: Span, remedy: Remedy | None = None) -> Type:
         """Adds a problem, and returns the unknown type of the faulty expression."""
@@ -73,13 +80,13 @@ class ExpressionChecker:
 
     # Expressions
 
-    def type_of(self, expression: syntax.Expression, types: Types) -> Type:
+    def type_of(self, expression: syntax.Expression) -> Type:
         """The type of an expression; problems are reported."""
-        return _VISIT[type(expression)](self, expression, types)
+        return _VISIT[type(expression)](self, expression)
 
-    def _visit(self, expression: syntax.Expression, types: Types) -> Type:
+    def _visit(self, expression: syntax.Expression) -> Type:
         """The type of a part of an expression, whose results have no names."""
-        type_ = _VISIT[type(expression)](self, expression, types)
+        type_ = _VISIT[type(expression)](self, expression)
         if not isinstance(expression, syntax.Invocation):
             return type_
         name = expression.name
@@ -91,9 +98,9 @@ class ExpressionChecker:
             return type_
         return self.report(message, expression.span)
 
-    def _want(self, wanted: Type, part: syntax.Expression, types: Types) -> None:
+    def _want(self, wanted: Type, part: syntax.Expression) -> None:
         """Refuses a part of an expression that is of another type."""
-        type_ = self._visit(part, types)
+        type_ = self._visit(part)
         if type_ not in (wanted, UNKNOWN):
             self.report(f"this must be {wanted}, but is {type_}", part.span)
 
@@ -103,12 +110,13 @@ class ExpressionChecker:
             return False
         pending, seen = [invocation.name], set[str]()
         while pending:
-            fragment = self.library.get(pending.pop())
-            if fragment is None or fragment.name in seen:
+            name = pending.pop()
+            fragment = self.library.get(name)
+            if fragment is None or name in seen or name in self._closed:
                 continue
             if fragment.body is None:
                 return True
-            seen.add(fragment.name)
+            seen.add(name)
             results = {r.name for r in fragment.results}
             pending += [
                 s.value.name
@@ -116,9 +124,10 @@ class ExpressionChecker:
                 if isinstance(s.value, syntax.Invocation)
                 and results.intersection(i.name for i in identifiers(s.target))
             ]
+        self._closed |= seen
         return False
 
-    def _literal(self, expression: syntax.Literal, types: Types) -> Type:
+    def _literal(self, expression: syntax.Literal) -> Type:
         value = expression.value
         if type(value) is int and not -(2**31) <= value < 2**31:
             message = f"integer {value} does not fit in 32 bits"
@@ -127,35 +136,35 @@ class ExpressionChecker:
             return self.report("this scalar is too large", expression.span)
         return _PRIMITIVES[type(value)]
 
-    def _identifier(self, expression: syntax.Identifier, types: Types) -> Type:
+    def _identifier(self, expression: syntax.Identifier) -> Type:
         name = expression.name
-        if name in types:
-            return types[name]
-        advice = self._suggestion(name, types)
+        if name in self.types:
+            return self.types[name]
+        advice = self._suggestion(name, self.types)
         if name in ("True", "False"):
             advice = f": write {name.lower()}"
         return self.report(f"'{name}' is not defined{advice}", expression.span)
 
-    def _array(self, expression: syntax.Array, types: Types) -> Type:
+    def _array(self, expression: syntax.Array) -> Type:
         if isinstance(expression.items, syntax.Numbers):
             item = _type_of_numbers(expression.items.values)
             if item is not None:
                 return ArrayType(item)
         joined: Type | None = None
         for part in expression.items:
-            item = self._visit(part, types)
+            item = self._visit(part)
             joined = item if joined is None else join(joined, item)
             if joined is None:
                 what = "the items of an array must be of one type"
                 return self.report(f"{what}, but this is {item}", part.span)
         return ArrayType(UNKNOWN) if joined is None else _array_of(joined)
 
-    def _tuple(self, expression: syntax.Tuple, types: Types) -> Type:
-        items = [self._visit(part, types) for part in expression.items]
+    def _tuple(self, expression: syntax.Tuple) -> Type:
+        items = [self._visit(part) for part in expression.items]
         return UNKNOWN if UNKNOWN in items else TupleType(tuple(items))
 
-    def _operator(self, expression: syntax.Operator, types: Types) -> Type:
-        operands = [self._visit(part, types) for part in expression.operands]
+    def _operator(self, expression: syntax.Operator) -> Type:
+        operands = [self._visit(part) for part in expression.operands]
         if UNKNOWN in operands:
             return UNKNOWN
         type_ = operator_type(expression.symbol, operands)
@@ -166,33 +175,37 @@ class ExpressionChecker:
         message = f"'{expression.symbol}' does not apply to {kinds}{advice}"
         return self.report(message, expression.span)
 
-    def _conditional(self, expression: syntax.Conditional, types: Types) -> Type:
-        self._want(LOGICAL, expression.condition, types)
-        value = self._visit(expression.value, types)
-        otherwise = self._visit(expression.otherwise, types)
+    def _conditional(self, expression: syntax.Conditional) -> Type:
+        self._want(LOGICAL, expression.condition)
+        value = self._visit(expression.value)
+        otherwise = self._visit(expression.otherwise)
         type_ = join(value, otherwise)
         if type_ is not None:
             return type_
         message = f"the branches have different types, {value} and {otherwise}"
         return self.report(message, expression.span)
 
-    def _comprehension(self, expression: syntax.Comprehension, types: Types) -> Type:
-        inner = dict(types)
+    def _comprehension(self, expression: syntax.Comprehension) -> Type:
+        items: Types = {}
         for loop in expression.loops:
-            iterable = self._visit(loop.iterable, types)
-            inner[loop.name] = UNKNOWN
+            iterable = self._visit(loop.iterable)
+            items[loop.name] = UNKNOWN
             if isinstance(iterable, ArrayType):
-                inner[loop.name] = iterable.item
+                items[loop.name] = iterable.item
             elif iterable is not UNKNOWN:
                 message = f"this must be an array, but is {iterable}"
                 self.report(message, loop.iterable.span)
+        outer = self.types
+        self.types = ChainMap(items, outer)
         if expression.condition is not None:
-            self._want(LOGICAL, expression.condition, inner)
-        return _array_of(self._visit(expression.value, inner))
+            self._want(LOGICAL, expression.condition)
+        item = self._visit(expression.value)
+        self.types = outer
+        return _array_of(item)
 
-    def _subscript(self, expression: syntax.Subscript, types: Types) -> Type:
-        value = self._visit(expression.value, types)
-        self._want(INTEGER, expression.index, types)
+    def _subscript(self, expression: syntax.Subscript) -> Type:
+        value = self._visit(expression.value)
+        self._want(INTEGER, expression.index)
         if isinstance(value, TupleType):
             return self._tuple_item(expression.index, value.items)
         if isinstance(value, ArrayType):
@@ -209,20 +222,20 @@ class ExpressionChecker:
         what = f"index {index.value} is out of range"
         return self.report(f"{what}: the tuple has {len(items)} items", index.span)
 
-    def _range(self, expression: syntax.Range, types: Types) -> Type:
-        value = self._visit(expression.value, types)
+    def _range(self, expression: syntax.Range) -> Type:
+        value = self._visit(expression.value)
         for end in (expression.begin, expression.end):
             if end is not None:
-                self._want(INTEGER, end, types)
+                self._want(INTEGER, end)
         if isinstance(value, ArrayType) or value in (STRING, UNKNOWN):
             return value
         return self.report(f"{value} has no range of items", expression.value.span)
 
-    def _builtin(self, expression: syntax.Builtin, types: Types) -> Type:
+    def _builtin(self, expression: syntax.Builtin) -> Type:
         if expression.name == "shape_of":
             message = "shape_of is deprecated: shapes are not known to the language"
             return self.report(message, expression.span)
-        argument = self._visit(expression.argument, types)
+        argument = self._visit(expression.argument)
         if argument is UNKNOWN:
             return UNKNOWN
         type_ = builtin_type(expression.name, argument)
@@ -233,13 +246,15 @@ class ExpressionChecker:
 
     # Invocations
 
-    def _invocation(self, invocation: syntax.Invocation, types: Types) -> Type:
+    def _invocation(self, invocation: syntax.Invocation) -> Type:
         name = invocation.name
+        if id(invocation) in self._faulty:
+            return self._faulty[id(invocation)][1]
         fragment = self.library.get(name)
         if fragment is None:
             near = self._suggestion(name, self.library)
             self.report(f"there is no operation '{name}'{near}", invocation.span)
-            return self._visit_arguments(invocation, types)
+            return self._visit_arguments(invocation)
         if self.fragment is not None and name in _NOT_IN_FRAGMENTS:
             message = f"'{name}' cannot be used in a fragment, only in the graph"
             self.report(message, invocation.span)
@@ -247,52 +262,47 @@ class ExpressionChecker:
             names = match(fragment, invocation)
         except InvalidGraphError as error:
             self.problems += error.problems
-            return self._visit_arguments(invocation, types)
-        values = invocation.values
+            return self._visit_arguments(invocation)
+        values = dict(zip(names, invocation.values, strict=True))
         if name == "update":
-            value = values[names.index("variable")]
+            value = values["variable"]
             variable = value.name if isinstance(value, syntax.Identifier) else None
             if variable not in self.variables:
                 self.report("only a variable can be updated", value.span)
-        arguments = [
-            self._argument(fragment, p, value, types)
-            for p, value in zip(names, values, strict=True)
-        ]
-        call = (name, invocation.dtype, names, *arguments)
+        arguments = {
+            p: (value, self._argument(fragment, p, value))
+            for p, value in values.items()
+        }
+        call = (name, invocation.dtype, names, *(t for _, t in arguments.values()))
         valid = self.valid.get(call)
         if valid is not None:
             return valid
         count = len(self.problems)
-        pairs = zip(values, arguments, strict=True)
-        typed = dict(zip(names, pairs, strict=True))
-        result = self._call(fragment, invocation, typed, types)
+        result = self._call(fragment, invocation, arguments)
         if len(self.problems) == count:
             self.valid[call] = result
+        else:
+            self._faulty[id(invocation)] = invocation, result
         return result
 
     def _argument(
-        self,
-        fragment: syntax.Fragment,
-        name: str,
-        value: syntax.Expression,
-        types: Types,
+        self, fragment: syntax.Fragment, name: str, value: syntax.Expression
     ) -> Type:
         """The type of the argument of a parameter."""
         if isinstance(value, syntax.Identifier):
-            if value.name in types:
-                return types[value.name]
+            if value.name in self.types:
+                return self.types[value.name]
             (wanted,) = (p.type for p in fragment.parameters if p.name == name)
             if wanted == STRING:
                 advice = f"is not defined: write '{value.name}' in quotes"
                 return self.report(f"'{value.name}' {advice}", value.span)
-        return self._visit(value, types)
+        return self._visit(value)
 
     def _call(
         self,
         fragment: syntax.Fragment,
         invocation: syntax.Invocation,
         arguments: Mapping[str, tuple[syntax.Expression, Type]],
-        types: Types,
     ) -> Type:
         """The type of an invocation, from its arguments, with their types, by parameter."""
         name, generics = fragment.name, self._generics(fragment, invocation)
@@ -305,7 +315,7 @@ class ExpressionChecker:
             if not is_assignable(type_, p.type, generics):
                 wanted, is_faulty = generics.bound(p.type), True
                 message = f"argument '{p.name}' of '{name}' wants {wanted}, got {type_}"
-                self._report_misfit(message, value, wanted, types, generics)
+                self._report_misfit(message, value, wanted, generics)
         if fragment.generic and generics.dtype is None and is_faulty:
             return UNKNOWN
         self._check_defaults(fragment, arguments, generics, invocation.span)
@@ -315,10 +325,10 @@ class ExpressionChecker:
         items = tuple(generics.bound(r.type) for r in fragment.results)
         return items[0] if len(items) == 1 else TupleType(items)
 
-    def _visit_arguments(self, invocation: syntax.Invocation, types: Types) -> Type:
+    def _visit_arguments(self, invocation: syntax.Invocation) -> Type:
         """Reports the problems of arguments that have no parameters."""
         for value in invocation.values:
-            self._visit(value, types)
+            self._visit(value)
         return UNKNOWN
 
     def _generics(
@@ -335,20 +345,15 @@ class ExpressionChecker:
         return Generics(dtype if dtype is not None else default)
 
     def _report_misfit(
-        self,
-        message: str,
-        value: syntax.Expression,
-        wanted: Type,
-        types: Types,
-        generics: Generics,
+        self, message: str, value: syntax.Expression, wanted: Type, generics: Generics
     ) -> None:
         """Reports an argument that does not fit, at the innermost written item."""
         count = len(self.problems)
         for item, type_ in _written_items(value, wanted):
-            item_type = self.type_of(item, types)
+            item_type = self.type_of(item)
             del self.problems[count:]
             if not is_assignable(item_type, type_, generics):
-                self._report_misfit(message, item, type_, types, generics)
+                self._report_misfit(message, item, type_, generics)
                 return
         advice = _advice(value, wanted)
         self.report(message + advice, value.span, "lenient" if advice else None)
@@ -364,7 +369,7 @@ class ExpressionChecker:
         for p in fragment.parameters:
             if p.default is None or p.name in arguments or not is_generic(p.type):
                 continue
-            if not is_assignable(self.type_of(p.default, {}), p.type, generics):
+            if not is_assignable(self.type_of(p.default), p.type, generics):
                 what = f"the default of '{p.name}' is not {generics.bound(p.type)}"
                 self.report(f"{what}: give a value", span)
 
@@ -384,7 +389,7 @@ _VISIT: dict[type, Callable[..., Type]] = {
 }
 
 
-def _type_of_numbers(values: Sequence[int | float]) -> Type | None:
+def _type_of_numbers(values: tuple[int | float, ...]) -> Type | None:
     """The type of numbers that are valid and of one type; None for others."""
     kinds = set(map(type, values))
     if kinds == {int} and min(values) >= -(2**31) and max(values) < 2**31:
@@ -442,5 +447,5 @@ def identifiers(target: syntax.Expression) -> list[syntax.Identifier]:
         if isinstance(part, syntax.Identifier):
             names.append(part)
         elif isinstance(part, (syntax.Array, syntax.Tuple)):
-            pending += reversed(part.items)
+            pending += [*part.items][::-1]
     return names

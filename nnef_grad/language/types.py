@@ -19,10 +19,10 @@ LONG_TYPE = 20
 class Primitive:
     """The type of a value known when the graph is compiled; the invocation binds `?`."""
 
-    name: str
+    dtype: str
 
     def __str__(self) -> str:
-        return self.name
+        return self.dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +77,7 @@ def holds_tensors(type_: Type) -> bool:
 
 def is_generic(type_: Type) -> bool:
     """Whether the type mentions the generic data type `?`."""
-    return any(dtype_of(leaf) == GENERIC for leaf in leaves(type_))
-
-
-def dtype_of(leaf: Primitive | TensorType) -> str | None:
-    """The data type of a primitive or a tensor."""
-    return leaf.dtype if isinstance(leaf, TensorType) else leaf.name
+    return any(leaf.dtype == GENERIC for leaf in leaves(type_))
 
 
 def leaves(type_: Type) -> list[Primitive | TensorType]:
@@ -106,9 +101,7 @@ def substitute(type_: Type, dtype: str) -> Type:
         return ArrayType(substitute(type_.item, dtype))
     if isinstance(type_, TupleType):
         return TupleType(tuple(substitute(item, dtype) for item in type_.items))
-    if dtype_of(type_) != GENERIC:
-        return type_
-    return TensorType(dtype) if isinstance(type_, TensorType) else Primitive(dtype)
+    return type(type_)(dtype) if type_.dtype == GENERIC else type_
 
 
 # ---- Casts ----
@@ -145,9 +138,9 @@ def is_assignable(source: Type, target: Type, generics: Generics) -> bool:
             for s, t in zip(source.items, target.items, strict=True)
         )
     if isinstance(target, TensorType) and isinstance(source, (TensorType, Primitive)):
-        return target.dtype is None or generics.unify(dtype_of(source), target.dtype)
+        return target.dtype is None or generics.unify(source.dtype, target.dtype)
     if isinstance(target, Primitive) and isinstance(source, Primitive):
-        return generics.unify(source.name, target.name)
+        return generics.unify(source.dtype, target.dtype)
     return False
 
 

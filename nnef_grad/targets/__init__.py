@@ -123,8 +123,7 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
         graph = passes.put_steps(graph)
         _refuse(filter(is_loop, graph.operations), graph.names, [STANDARD])
         return Lowered(graph)
-    graph = with_bodies(without_stops(graph), without_stops)
-    graph, common = without_detours(graph), CommonSubset(runtimes)
+    graph, common = without_detours(without_stops(graph)), CommonSubset(runtimes)
     if not common.registries:
         titles = " and ".join(runtime.title for runtime in runtimes)
         refuse_symbols(graph, f"{titles} cannot run", UnsupportedError)

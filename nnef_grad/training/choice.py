@@ -84,7 +84,7 @@ def chosen(
     scalars = [
         name
         for name in labels
-        if tensors[name].dtype == SCALAR.name and tensors[name] not in running
+        if tensors[name].dtype == SCALAR.dtype and tensors[name] not in running
     ]
     reached = {name for name in scalars if tensors[name] in sources}
     # A target has made variables of them.

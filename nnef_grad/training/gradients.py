@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from nnef_grad.base.source import Source
 from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
-from nnef_grad.graph.names import step_names
 from nnef_grad.language.parser import parse_fragments
 from nnef_grad.ops.elementwise import broadcast
 from nnef_grad.ops.registry import OpSet
@@ -51,7 +50,7 @@ def finite(draft: Draft, gradients: Gradients) -> Tensor:
     """Whether all elements of all gradients are numbers: a logical tensor of rank 0."""
     parts = []
     for name, gradient in gradients.items():
-        draft.emit.naming = step_names(f"{{}}_{name}")
+        draft.emit.naming = f"{{}}_{name}".format
         size = draft.emit("abs", gradient, hint="size")
         below = draft.emit("le", size, LARGEST, hint="below_largest")
         parts.append(draft.reduced(below, "all_reduce", "finite"))
@@ -79,7 +78,7 @@ def _factor(draft: Draft, gradients: Gradients, bound: float) -> Tensor:
     emit.origin = Operation(_CLIP_NORM, (), settings, (result,))  # type: ignore[arg-type]
     parts = []
     for name, gradient in gradients.items():
-        emit.naming = step_names(f"{{}}_{name}")
+        emit.naming = f"{{}}_{name}".format
         square = emit("sqr", gradient, hint="square")
         parts.append(draft.reduced(square, "sum_reduce", "squares"))
     norm = emit("sqrt", _combined(draft, "add", parts, "square_norm"), hint="norm")
@@ -109,7 +108,7 @@ def _each(
     """The results of an operation on each gradient."""
     results = {}
     for name, gradient in gradients.items():
-        draft.emit.naming = step_names(f"{{}}_{name}")
+        draft.emit.naming = f"{{}}_{name}".format
         results[name] = draft.emit(operation, gradient, *operands, hint=word)
     return results
 

@@ -11,7 +11,7 @@ from typing import Any
 from nnef_grad.autodiff.rules import shapes_by_rule
 from nnef_grad.base.errors import InvalidGraphError, UsageError
 from nnef_grad.graph.ir import Graph, Shape, Tensor, shape_of
-from nnef_grad.graph.names import advice_on, step_names
+from nnef_grad.graph.names import advice_on
 from nnef_grad.language.types import SCALAR, STRING, TensorType
 from nnef_grad.ops.registry import OpSet
 from nnef_grad.ops.shape import number
@@ -161,7 +161,7 @@ def _axis(recipe: Recipe, output: Tensor, draft: Draft) -> int:
 def _target(recipe: Recipe, output: Tensor, opset: OpSet) -> tuple[Shape, str]:
     """The shape and the data type of the target of an output."""
     type_ = recipe.fragment.parameters[1].type
-    dtype = (type_.dtype if isinstance(type_, TensorType) else None) or SCALAR.name
+    dtype = (type_.dtype if isinstance(type_, TensorType) else None) or SCALAR.dtype
     rule = recipe.library.get(recipe.name + TARGET)
     if rule is None:
         return output.shape, dtype
@@ -204,7 +204,7 @@ def _loss(
 ) -> Tensor:
     """The loss of an output, a tensor of rank 0."""
     emit = draft.emit
-    emit.naming = step_names(f"{{}}_{name}")
+    emit.naming = f"{{}}_{name}".format
     first, second, *others = recipe.fragment.parameters
     values = {first.name: output, second.name: target}
     values |= {p.name: recipe.setting(p) for p in others}
@@ -258,7 +258,7 @@ def _penalty(draft: Draft, name: str, factor: float) -> Tensor:
     gradient is the variable times the factor.
     """
     emit = draft.emit
-    emit.naming = step_names(f"{{}}_{name}")
+    emit.naming = f"{{}}_{name}".format
     square = emit("sqr", draft.tensor(name), hint="square")
     total = draft.reduced(square, "sum_reduce", "squares")
     return emit("mul", total, 0.5 * factor, hint="penalty")

@@ -62,7 +62,7 @@ def _padded(row: float, emit: Emitter, operation: Operation) -> tuple[Any, ...]:
     hints = (emit.naming("rows"),)
     (rows,) = emit.emit_again(operation, operation.operands, hints=hints)
     column = emit("unsqueeze", numbers, axes=[numbers.rank], hint="column")
-    scalars = emit("cast", column, dtype=SCALAR.name, hint="numbers")
+    scalars = emit("cast", column, dtype=SCALAR.dtype, hint="numbers")
     is_padding = emit("eq", scalars, row, hint="is_padding")
     return (emit("select", is_padding, emit.stop(rows), rows),)
 

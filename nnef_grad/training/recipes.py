@@ -182,7 +182,7 @@ def _refuse_others(fragment: syntax.Fragment, kind: Kind) -> None:
             raise UsageError(f"{what}: {message}, and not {_NUMBERS}", result.span)
 
 
-_NUMBERS = TensorType(SCALAR.name)
+_NUMBERS = TensorType(SCALAR.dtype)
 
 
 @lru_cache(maxsize=2)
@@ -228,7 +228,7 @@ def _settings(call: syntax.Invocation, types: Mapping[str, Type]) -> dict[str, A
 
 def _value(argument: syntax.Keyword, wanted: Type) -> Any:
     checker = ExpressionChecker(standard())
-    type_ = checker.type_of(argument.value, {})
+    type_ = checker.type_of(argument.value)
     if checker.problems:
         raise InvalidGraphError.collect(checker.problems)
     # A whole number may be written without its point.

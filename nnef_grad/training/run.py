@@ -16,7 +16,7 @@ from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError, refuse_unknown
 from nnef_grad.base.public import public
 from nnef_grad.graph.ir import Shape
-from nnef_grad.graph.symbols import numbers_of, with_extents
+from nnef_grad.graph.symbols import numbers_of, substituted
 from nnef_grad.model import save
 from nnef_grad.runtimes import Runtime, find_runtime
 from nnef_grad.storage.data import load_data
@@ -285,7 +285,7 @@ class _Part:
         differing = [pair for pair in inputs if shapes[pair[0]] != pair[1].shape]
         numbers = numbers_of(self._step.graph, shapes) if differing else {}
         for name, tensor in differing:
-            if shapes[name] != with_extents(tensor.shape, numbers):
+            if shapes[name] != substituted(tensor.shape, numbers):
                 wanted = f"{list(tensor.shape)}, and not {list(shapes[name])}"
                 raise UsageError(f"'{name}' has the shape {wanted}")
 

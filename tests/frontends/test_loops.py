@@ -328,6 +328,17 @@ def test_a_loop_in_a_loop_must_begin_anew() -> None:
         assert "it keeps its states from turn to turn" in str(caught.value)
 
 
+def test_a_mark_in_a_loop_in_a_loop_is_lowered() -> None:
+    (model,) = (model for model in LOOPS if model.name == "scan_nested")
+    marked = "stop_gradient = copy(a * b); c = stop_gradient + a;"
+    text = model.text.replace("c = tanh(a * b + 0.5);", marked)
+    for target in ("tract", "onnx"):
+        graph = nnef_grad.loads(text, unroll=0)
+        lowered = nnef_grad.dumps(nnef_grad.lower(graph, target).graph)
+        assert "body = 'inner'" in lowered
+        assert "copy(" not in lowered
+
+
 def test_parts_from_both_ends_are_no_loop_in_tract() -> None:
     text = LONG.replace("1001", "6").replace("('c', 'last'", "('c', 'full'")
     for direction, is_loop in ((1, True), (-1, False)):

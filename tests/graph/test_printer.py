@@ -72,7 +72,7 @@ def values(type_: Type, dtype: str = "scalar") -> SearchStrategy[Any]:
     if isinstance(type_, TupleType):
         return st.tuples(*(values(item, dtype) for item in type_.items))
     assert isinstance(type_, Primitive)
-    return VALUES[dtype if type_.name == "?" else type_.name]
+    return VALUES[dtype if type_.dtype == "?" else type_.dtype]
 
 
 @st.composite

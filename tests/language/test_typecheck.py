@@ -7,13 +7,19 @@ refuses is in tests/support/documents/corpus.txt, beside the Khronos parser.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import pytest
 from support.statements import FRAGMENTS, OPERATORS
 
 import nnef_grad
 from nnef_grad.autodiff.rules import derivative_library
+from nnef_grad.base.source import Source
 from nnef_grad.language.check_document import check_fragments
 from nnef_grad.language.library import standard
+from nnef_grad.language.parser import parse_invocation
+from nnef_grad.language.typecheck import ExpressionChecker
+from nnef_grad.language.types import TensorType, Type
 
 HEADER = f"version 1.0;\n{OPERATORS}{FRAGMENTS}"
 GRAPH = "graph net( x ) -> ( y ) {{ x = external(shape = [4]); {} }}"
@@ -174,6 +180,22 @@ def test_nesting_that_somebody_may_write(expression: str) -> None:
 
 
 # ---- What is well typed ----
+
+
+class Uncopied(dict[str, Type]):
+    """Names that nobody goes through."""
+
+    def __iter__(self) -> NoReturn:
+        pytest.fail("these names are many, and so are the comprehensions")
+
+    keys = __iter__
+
+
+def test_a_comprehension_copies_no_names() -> None:
+    checker = ExpressionChecker(standard())
+    checker.types = Uncopied(x=TensorType("scalar"))
+    source = Source("<string>", "add_n([for k in [1, 2] yield x])")
+    assert checker.type_of(parse_invocation(source)) == TensorType("scalar")
 
 
 def test_the_rules_and_the_standard_library_are_well_typed() -> None:
