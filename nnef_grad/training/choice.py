@@ -10,6 +10,8 @@ from itertools import chain
 from sys import float_info
 from typing import Any, Union
 
+import numpy as np
+
 from nnef_grad.base.errors import UsageError, suggestion
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.names import substitute
@@ -210,8 +212,13 @@ def _by_group(
     """The recipes, with the settings of groups."""
     for pattern, settings in groups.items():
         if not isinstance(settings, str):
-            parts = (f"{n} = {print_value(SCALAR, v)}" for n, v in settings.items())
-            settings = ", ".join(parts)
+            pairs = ((n, _plain(value)) for n, value in settings.items())
+            settings = ", ".join(f"{n} = {print_value(SCALAR, x)}" for n, x in pairs)
         for name in matching([pattern], labels, _TRAINED):
             recipes[name] = with_settings(recipes[name], settings)
     return recipes
+
+
+def _plain(value: Any) -> Any:
+    """A value, or the number of Python that one of numpy is: it is printed otherwise."""
+    return value.item() if isinstance(value, np.generic) else value

@@ -308,7 +308,11 @@ def typed(graph: Graph, data: Mapping[str, Any]) -> tuple[dict[str, Array], list
     for tensor, label in zip(graph.variables, graph.labels.values(), strict=True):
         if label not in values:
             continue
-        value, wanted = np.asarray(values[label]), DTYPES[tensor.dtype]
+        try:
+            value, wanted = np.asarray(values[label]), DTYPES[tensor.dtype]
+        except ValueError as error:
+            message = f"the data of variable '{label}' are not an array: {error}"
+            raise UsageError(message) from None
         if not np.can_cast(value.dtype, wanted, "same_kind"):
             what = f"variable '{label}' is a tensor<{tensor.dtype}>"
             raise UsageError(f"{what}, and its data are {value.dtype}")

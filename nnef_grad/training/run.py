@@ -21,6 +21,7 @@ from nnef_grad.model import save
 from nnef_grad.runtimes import Runtime, find_runtime
 from nnef_grad.storage.data import load_data
 from nnef_grad.storage.files import PathLike
+from nnef_grad.storage.output import refuse_output, refuse_text
 from nnef_grad.targets.tensors import DTYPES
 from nnef_grad.training.adapters import with_adapters_folded
 from nnef_grad.training.forms import Step, in_inputs
@@ -90,6 +91,9 @@ def run(
         raise UsageError(f"{message} {known}, and not in {precision or dtype}")
     if every < 1:
         raise UsageError(f"a checkpoint is written every 1 step or more, not {every}")
+    if checkpoint is not None:
+        refuse_text(checkpoint)
+        refuse_output(checkpoint, overwrite=True)
     values = _initial(step, resume)
     rates = {LOSS_SCALE: loss_scale, LEARNING_RATE: learning_rate}
     parts = [_Part(s, engine, values, rates, precision, threads) for s in _all(step)]

@@ -227,6 +227,7 @@ def test_for_a_target_by_the_command_line(tmp_path: Path, target: str) -> None:
         ({"dense/w": {"rank": 1.5}}, "needs a rank of 1 or more"),
         ({"dense/w": {"rank": 2, "alpha": float("nan")}}, "alpha of the adapter"),
         ({"dense/w": {"rank": 2, "alpha": float("inf")}}, "alpha of the adapter"),
+        ({"dense/w": {"rank": 2, "alpha": 10**400}}, "alpha of the adapter"),
         ({"dense/w": 7}, "the rank 7 of an adapter is not below that of 'dense/w'"),
         ({"dense/b": 1}, "'linear' reads 'dense/b': adapters are for the matrices"),
     ],
@@ -246,6 +247,14 @@ def test_nothing_is_merged_that_belongs_to_another_model(tmp_path: Path) -> None
             tmp_path / "net", [tmp_path / "other"], tmp_path / "tuned"
         )
     assert not (tmp_path / "tuned").exists()
+
+
+def test_trained_values_in_one_place_need_no_list(tmp_path: Path) -> None:
+    nnef_grad.save(nnef_grad.loads(NET), tmp_path / "net", data=data())
+    nnef_grad.save(nnef_grad.loads(NET), tmp_path / "new", data=data(seed=3))
+    place = str(tmp_path / "new")
+    changed = nnef_grad.training.merge(tmp_path / "net", place, tmp_path / "tuned")
+    assert "dense/w" in changed
 
 
 def test_half_precision_stays(tmp_path: Path) -> None:

@@ -532,6 +532,16 @@ def test_an_unknown_runtime_or_precision_is_refused(
         train(trained(), runtime="tract")
 
 
+@pytest.mark.parametrize("name", ["best.nnef", "best.zip", "notes/"])
+def test_a_place_for_no_checkpoint_is_refused_at_once(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "text").write_text("not a model")
+    with pytest.raises(nnef_grad.UsageError, match=name.rstrip("/")):
+        train(trained(), checkpoint=f"{tmp_path}/{name}")
+
+
 def test_a_step_without_data_is_refused() -> None:
     with pytest.raises(nnef_grad.UsageError, match="no data for 'layer1/weight'"):
         train(trained(data=None))

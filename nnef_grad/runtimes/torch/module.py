@@ -91,6 +91,9 @@ class Module(nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self._runtime = find_runtime(runtime).name
+        if recompute is not None and not recompute > 0:
+            message = f"the limit of memory is positive, and not {recompute}"
+            raise UsageError(message)
         self._recompute = recompute
         contents = read(model, data)
         self._source = contents.source
