@@ -401,7 +401,10 @@ class _Assembly:
             graph.output_names,
             {names[variable]: names[y] for variable, y in updated.items()},
             {},
-            {names[variable]: labels[names[variable]] for variable in (*read, *updated)},
+            {
+                names[variable]: labels[names[variable]]
+                for variable in (*read, *updated)
+            },
             self.model,
             self.objective.graph,
             self.backward,
