@@ -52,9 +52,7 @@ def make_step(
             rules=opened.rules,
             **_settings(options),
         )
-    parts = {"step": step.graph}
-    if step.apply is not None:
-        parts["apply"] = step.apply.graph
+    parts = {folder or "step": part.graph for folder, part in step.parts.items()}
     checking.print_costs({"forward": graph, **parts})
     objective, backward = step.objective, step.backward
     with checking.examined(opened, objective, backward, shown=step.shown):
@@ -136,8 +134,7 @@ def _penalties(values: Sequence[str]) -> float | dict[str, float]:
 
 def _summary(graph: nnef_grad.Graph, step: Step) -> str:
     """A summary in a line; the trained and the other variables in a second one."""
-    steps = [step] if step.apply is None else [step, step.apply]
-    count = sum(len(one.graph.operations) for one in steps)
+    count = sum(len(part.graph.operations) for part in step.parts.values())
     labels = dict.fromkeys(
         label
         for tensor, label in zip(graph.variables, graph.labels.values(), strict=True)

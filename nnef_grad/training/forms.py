@@ -88,6 +88,11 @@ class Step:
         return replace(self.backward, graph=self.graph)
 
     @property
+    def parts(self) -> dict[str, Step]:
+        """The step, and the one that uses the gradients, by their subfolders."""
+        return {"": self} if self.apply is None else {"": self, APPLY: self.apply}
+
+    @property
     def values(self) -> dict[str, Array]:
         """The data, all by label."""
         fed = {n: label for n, label in self.labels.items() if n in self.inputs}
@@ -119,7 +124,6 @@ def save_step(
         NnefGradError: values are missing, the path is a text and the step two documents,
             or it cannot be written.
     """
-    parts = {"": step} if step.apply is None else {"": step, APPLY: step.apply}
     if is_onnx(path):
         _save_onnx(step, path, overwrite=overwrite, in_file=in_file)
         return
@@ -127,9 +131,9 @@ def save_step(
     if is_text and step.apply is None:
         save(step.graph, path, overwrite=overwrite)
         return
-    for part in () if is_text else parts.values():
+    for part in () if is_text else step.parts.values():
         _refuse_missing(part)
-    models = {folder: _to_write(part) for folder, part in parts.items()}
+    models = {folder: _to_write(part) for folder, part in step.parts.items()}
     save_several(models, path, overwrite=overwrite)
 
 

@@ -40,11 +40,19 @@ class Clipping(NamedTuple):
     norm: float | None = None
 
 
-def divided(
-    draft: Draft, gradients: Gradients, divisor: Tensor | float, word: str
-) -> Gradients:
-    """Gradients divided by the scale of the loss, or by how many they are the sum of."""
-    return _each(draft, gradients, "div", divisor, word=word)
+def of_each(
+    draft: Draft,
+    gradients: Gradients,
+    operation: str,
+    *operands: Tensor | float,
+    word: str,
+) -> dict[str, Tensor]:
+    """The results of an operation on each gradient, called by a word."""
+    results = {}
+    for name, gradient in gradients.items():
+        draft.emit.naming = step_names(f"{{}}_{name}")
+        results[name] = draft.emit(operation, gradient, *operands, hint=word)
+    return results
 
 
 def finite(draft: Draft, gradients: Gradients) -> Tensor:
@@ -62,10 +70,10 @@ def clipped(draft: Draft, gradients: Gradients, clipping: Clipping) -> Gradients
     """Gradients within bounds: first each element, then the norm of all of them."""
     value, norm = clipping
     if value is not None:
-        gradients = _each(draft, gradients, "clamp", -value, value, word="clamped")
+        gradients = of_each(draft, gradients, "clamp", -value, value, word="clamped")
     if norm is not None:
         factor = _factor(draft, gradients, norm)
-        gradients = _each(draft, gradients, "mul", factor, word="clipped")
+        gradients = of_each(draft, gradients, "mul", factor, word="clipped")
     draft.emit.origin = None
     return gradients
 
@@ -97,21 +105,6 @@ def _combined(
     whole = reduce(lambda x, y: emit(operation, x, y, hint=f"{word}_of_some"), parts)
     emit.set_hint(whole, word)
     return whole
-
-
-def _each(
-    draft: Draft,
-    gradients: Gradients,
-    operation: str,
-    *operands: Tensor | float,
-    word: str,
-) -> dict[str, Tensor]:
-    """The results of an operation on each gradient."""
-    results = {}
-    for name, gradient in gradients.items():
-        draft.emit.naming = step_names(f"{{}}_{name}")
-        results[name] = draft.emit(operation, gradient, *operands, hint=word)
-    return results
 
 
 # ---- Tensors that are full of one known number: the gradient of a loss begins as ones ----

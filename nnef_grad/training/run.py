@@ -96,7 +96,10 @@ def run(
         refuse_output(checkpoint, overwrite=True)
     values = _initial(step, resume)
     rates = {LOSS_SCALE: loss_scale, LEARNING_RATE: learning_rate}
-    parts = [_Part(s, engine, values, rates, precision, threads) for s in _all(step)]
+    parts = [
+        _Part(part, engine, values, rates, precision, threads)
+        for part in step.parts.values()
+    ]
     is_read = any(LEARNING_RATE in part.rates for part in parts)
     if learning_rate is not None and not is_read:
         message = "the learning rate is a number of the step, and not an input"
@@ -297,7 +300,7 @@ class _Part:
 def _initial(step: Step, resume: PathLike | None) -> dict[str, Array]:
     """The values to begin with, by label: of the step, or of a checkpoint."""
     wanted: dict[str, Any] = {}
-    for part in _all(step):
+    for part in step.parts.values():
         wanted |= {**dict.fromkeys(part.labels.values()), **part.values}
     if resume is not None:
         stored = load_data(resume)
@@ -307,8 +310,3 @@ def _initial(step: Step, resume: PathLike | None) -> dict[str, Array]:
         where = f" in '{resume}'" if resume is not None else ""
         raise UsageError(f"there are no data{where} for {missing}")
     return wanted
-
-
-def _all(step: Step) -> list[Step]:
-    """A step, and the one that uses the gradients that it adds up."""
-    return [step] if step.apply is None else [step, step.apply]

@@ -32,9 +32,9 @@ from nnef_grad.training.gradients import (
     Clipping,
     Gradients,
     clipped,
-    divided,
     finite,
     fold_numbers,
+    of_each,
 )
 from nnef_grad.training.losses import Objective, read_losses, with_losses
 from nnef_grad.training.optimizers import update
@@ -300,7 +300,8 @@ class _Assembly:
         parts: Gradients = {v: tensors[name] for v, name in gradients}
         is_finite = None
         if self.loss_scale:
-            parts = divided(draft, parts, tensors[LOSS_SCALE], "unscaled")
+            scale = tensors[LOSS_SCALE]
+            parts = of_each(draft, parts, "div", scale, word="unscaled")
             is_finite = finite(draft, parts)
         reports = [tensors[self.objective.loss]]
         if self.accumulate == 1:
@@ -324,7 +325,7 @@ class _Assembly:
         part = Graph(self.model.name, (), (), declared, graph.names)
         draft = Draft(part, self.opset, self.model.labels.values())
         sums, count = self._sums(draft), self.accumulate
-        gradients = divided(draft, sums, float(count), "mean")
+        gradients = of_each(draft, sums, "div", float(count), word="mean")
         zeros = {
             total: draft.emit("constant", shape=total.shape, value=(0.0,))
             for total in sums.values()
