@@ -50,14 +50,13 @@ def with_adapters(
     with, by label; and their scales, which are the data of no variable.
     See `training_step`; labels are unique in the graph.
     """
+    labels, tensors = graph.labels, graph.tensors
     weights = {
-        graph.tensors[name]: _Weight(
-            name, graph.labels[name], *_settings(pattern, settings)
-        )
+        tensors[name]: _Weight(name, labels[name], *_settings(pattern, settings))
         for pattern, settings in adapters.items()
-        for name in matching(pattern, graph.labels)
+        for name in matching(pattern, labels)
     }
-    making = _Making(weights, NameSupply(graph.tensors))
+    making = _Making(weights, NameSupply(tensors))
     adapted = inline(graph, making.body, opset)
     for weight, own in weights.items():
         if weight not in making.factors:

@@ -250,10 +250,10 @@ def _values(
     form: its label, or the name of its input.
     """
     values, own = dict[str, Array](), {*step.objective.labels.values()}
+    fed = {*graph.inputs}
     variables = zip(step.graph.variables, step.graph.labels.items(), strict=True)
     for variable, (name, label) in variables:
-        is_input = variable in graph.inputs
-        place = names.get(name, name) if is_input else label
+        place = names.get(name, name) if variable in fed else label
         if place in values:
             message = f"'{place}' is the name of an input and the label of a variable"
             raise UsageError(f"{message}: give the variable another label")
@@ -327,8 +327,8 @@ def _with_inputs(graph: Graph, changed: Iterable[str]) -> tuple[Graph, dict[str,
     them as outputs, between the loss and what it reports besides. What reads the result of
     such an update reads the new value; updates of other variables stay.
     """
-    names = graph.names
-    variables = {graph.tensors[name]: None for name in changed}
+    names, tensors = graph.names, graph.tensors
+    variables = {tensors[name]: None for name in changed}
     carried, values = dict[Tensor, Any](), dict[Tensor, Any]()
     others: list[Operation] = []
     for op in (substitute(op, values) for op in graph.operations):

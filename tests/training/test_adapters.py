@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -349,3 +350,46 @@ graph net( i ) -> ( y )
         padding_rows={"e*": 4, "e2": 1},
     )
     assert step.trained == ("e1", "e2")
+
+
+def test_tables_of_a_graph_are_made_as_often_for_a_longer_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: Counter[str] = Counter()
+
+    def counted(name: str) -> property:
+        original: Any = vars(nnef_grad.Graph)[name]
+
+        def table(graph: nnef_grad.Graph) -> Any:
+            made[name] += 1
+            return original.fget(graph)
+
+        return property(table)
+
+    for name in ("tensors", "labels"):
+        monkeypatch.setattr(nnef_grad.Graph, name, counted(name))
+    counts = []
+    for length in (2, 12):
+        made.clear()
+        nnef_grad.training_step(
+            nnef_grad.loads(layers(length)),
+            loss="huber",
+            optimizer="adam",
+            adapters={"*": 2},
+            target="onnx",
+        )
+        counts.append(dict(made))
+    assert counts[0] == counts[1]
+
+
+def layers(count: int) -> str:
+    """A network of so many layers."""
+    variables = "".join(
+        f"w{i} = variable<scalar>(shape = [4, 4], label = 'layer{i}/w');"
+        for i in range(count)
+    )
+    products = "".join(f"h{i + 1} = matmul(h{i}, w{i});" for i in range(count))
+    return (
+        f"version 1.0; graph net( h0 ) -> ( h{count} ) {{"
+        f"h0 = external<scalar>(shape = [2, 4]); {variables} {products} }}"
+    )
