@@ -20,6 +20,7 @@ from nnef_grad.commandline.opening import Reading, expecting, split, taken
 from nnef_grad.emit.rule_results import counted
 from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.language.types import SCALAR
+from nnef_grad.model import declared_variables
 from nnef_grad.storage.output import is_onnx
 from nnef_grad.training.choice import listed
 from nnef_grad.training.forms import Form, Step, save_step
@@ -135,11 +136,8 @@ def _penalties(values: Sequence[str]) -> float | dict[str, float]:
 def _summary(graph: nnef_grad.Graph, step: Step) -> str:
     """A summary in a line; the trained and the other variables in a second one."""
     count = sum(len(part.graph.operations) for part in step.parts.values())
-    labels = dict.fromkeys(
-        label
-        for tensor, label in zip(graph.variables, graph.labels.values(), strict=True)
-        if tensor.dtype == SCALAR.name
-    )
+    variables = declared_variables(graph)
+    labels = dict.fromkeys(v.label for v in variables if v.dtype == SCALAR.name)
     others = [label for label in labels if label not in step.trained]
     return (
         f"{graph.name}: {len(graph.operations)} operations in, {count} operations out,"

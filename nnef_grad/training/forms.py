@@ -275,23 +275,23 @@ def typed(graph: Graph, data: Mapping[str, Any]) -> tuple[dict[str, Array], list
     Raises:
         UsageError: one is of a kind or a shape that its variable cannot have.
     """
-    longer: list[str] = []
+    longer, declared = list[str](), declared_variables(graph)
     if isinstance(data, VariableData):
-        data = arrays_of(declared_variables(graph), data)
+        data = arrays_of(declared, data)
     values = dict(data)
-    for tensor, label in zip(graph.variables, graph.labels.values(), strict=True):
+    for label, dtype, shape, _ in declared:
         if label not in values:
             continue
         try:
-            value, wanted = np.asarray(values[label]), DTYPES[tensor.dtype]
+            value, wanted = np.asarray(values[label]), DTYPES[dtype]
         except ValueError as error:
             message = f"the data of variable '{label}' are not an array: {error}"
             raise UsageError(message) from None
         if not np.can_cast(value.dtype, wanted, "same_kind"):
-            what = f"variable '{label}' is a tensor<{tensor.dtype}>"
+            what = f"variable '{label}' is a tensor<{dtype}>"
             raise UsageError(f"{what}, and its data are {value.dtype}")
-        if value.shape != tensor.shape:
-            what = f"variable '{label}' of shape {list(tensor.shape)}"
+        if value.shape != shape:
+            what = f"variable '{label}' of shape {list(shape)}"
             raise UsageError(f"{what} is given data of shape {list(value.shape)}")
         single = value.astype(wanted, copy=False)
         is_long = value.dtype == np.float64
