@@ -33,7 +33,6 @@ Batch = Union[Mapping[str, Any], Sequence[Any]]
 Schedule = Union[float, Callable[[int], float]]
 # The label of the number of steps, in a checkpoint.
 STEPS = "training/steps"
-IS_FINITE = "is_finite"
 
 
 @public
@@ -158,8 +157,7 @@ class Training(Iterator[float]):
         if self.steps % self._step.accumulate == 0:
             for part in further:
                 part(self._values, {}, self.steps - 1)
-        loss = float(reports[first.loss])
-        self.is_finite = bool(reports.get(IS_FINITE, 1.0))
+        loss, self.is_finite = float(reports[0]), all(reports[1:])
         if self.steps % self._every == 0:
             self._write_checkpoint()
         self._text = f"loss {loss:.4g}"
@@ -206,7 +204,6 @@ class _Part:
     """A step in a runtime, with its state in inputs.
 
     Attributes:
-        loss: the name of the output with the loss.
         labels: those of the variables that it changes.
         rates: those of the rates that are inputs of the step.
     """
@@ -221,7 +218,6 @@ class _Part:
         threads: int | None,
     ) -> None:
         step = in_inputs(step)
-        self.loss, *_ = step.outputs
         self.labels = step.labels.values()
         self._step = step
         self._inputs = dict(zip(step.inputs, step.graph.inputs, strict=True))
@@ -238,8 +234,10 @@ class _Part:
 
     def __call__(
         self, values: dict[str, Array], batch: Batch, steps: int
-    ) -> dict[str, Array]:
-        """Makes a step, which changes values, and returns what it reports."""
+    ) -> list[Array]:
+        """Makes a step, which changes values, and returns what it reports: the loss, and
+        whether the gradients are finite, if it checks that.
+        """
         labels, feeds = self._step.labels, self._feeds(batch)
         for name, rate in self.rates.items():
             feeds[name] = rate(steps) if callable(rate) else rate
@@ -250,7 +248,7 @@ class _Part:
         results = dict(zip(self._step.outputs, outputs, strict=True))
         for name, new in self._step.state.items():
             values[labels[name]] = results.pop(new)
-        return results
+        return [*results.values()]
 
     def _feeds(self, batch: Batch) -> dict[str, Any]:
         """The inputs of a batch, by name."""

@@ -225,6 +225,18 @@ def test_a_scale_of_the_loss_and_a_batch_that_is_left_out(runtime: str) -> None:
     assert [found[0], *found[2:]] == without
 
 
+def test_a_model_may_have_the_names_of_what_a_step_reports() -> None:
+    text = MLP.replace("hidden", "is_finite")
+    step = nnef_grad.training_step(
+        nnef_grad.loads(text), loss="huber", optimizer="sgd", data=DATA, loss_scale=True
+    )
+    bad = [batches(1)[0]["x"], np.full((4, 3), np.nan)]
+    training = run(step, [bad], runtime="numpy", learning_rate=0.1)
+    with np.errstate(all="ignore"):
+        assert np.isnan(next(training))
+    assert not training.is_finite
+
+
 # ---- Checkpoints ----
 
 
