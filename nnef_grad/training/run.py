@@ -300,6 +300,9 @@ def _initial(step: Step, resume: PathLike | None) -> dict[str, Array]:
     wanted: dict[str, Any] = {}
     for part in step.parts.values():
         wanted |= {**dict.fromkeys(part.labels.values()), **part.values}
+    if STEPS in wanted:
+        message = f"a checkpoint has the number of steps under the label '{STEPS}'"
+        raise UsageError(f"{message}: give the variable another one")
     if resume is not None:
         stored = load_data(resume)
         wanted = {label: stored.get(label) for label in [*wanted, STEPS]}

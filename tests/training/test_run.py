@@ -554,6 +554,15 @@ def test_a_place_for_no_checkpoint_is_refused_at_once(
         train(trained(), checkpoint=f"{tmp_path}/{name}")
 
 
+def test_a_variable_with_the_label_of_the_number_of_steps_is_refused() -> None:
+    label = "training/steps"
+    graph = nnef_grad.loads(MLP.replace("layer1/bias", label))
+    data = {label if k == "layer1/bias" else k: v for k, v in DATA.items()}
+    step = nnef_grad.training_step(graph, loss="huber", optimizer="sgd", data=data)
+    with pytest.raises(nnef_grad.UsageError, match=f"the label '{label}'"):
+        train(step, learning_rate=0.1)
+
+
 def test_a_step_without_data_is_refused() -> None:
     with pytest.raises(nnef_grad.UsageError, match="no data for 'layer1/weight'"):
         train(trained(data=None))
