@@ -204,7 +204,7 @@ def save(
         _save_text(graph, path, data, overwrite)
         return
     declared = declared_variables(graph)
-    parts = _parts(_texts(graph), declared, data, partial, everything)
+    parts = _parts(texts_of(graph), declared, data, partial, everything)
     output.write_stored(path, parts, overwrite=overwrite)
 
 
@@ -247,7 +247,7 @@ def save_several(
     parts: dict[Steps, Part] = {}
     for folder, (graph, data) in models.items():
         declared = declared_variables(graph)
-        own = _parts(_texts(graph), declared, data, everything=True)
+        own = _parts(texts_of(graph), declared, data, everything=True)
         for steps, part in own.items():
             place = (*filter(None, [folder]), *steps)
             if place in parts:
@@ -276,7 +276,7 @@ def _parts(
     return parts
 
 
-def _texts(graph: Graph) -> tuple[str, str | None]:
+def texts_of(graph: Graph) -> tuple[str, str | None]:
     """The text of a graph, and that of its quantization info, if it has any."""
     entries = graph.quantization
     return _text(graph), print_quantization(entries) if entries else None

@@ -245,9 +245,9 @@ def _write_all(
 
 def is_text(out: str) -> bool:
     """Whether OUT is a text, which cannot hold data."""
-    if out == console.PIPE or is_onnx(out):
-        return out == console.PIPE
-    return format_of(out) is ModelFormat.TEXT
+    if is_onnx(out):
+        return False
+    return out == console.PIPE or format_of(out) is ModelFormat.TEXT
 
 
 def _warnings(

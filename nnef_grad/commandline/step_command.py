@@ -20,6 +20,7 @@ from nnef_grad.commandline.opening import Reading, expecting, split, taken
 from nnef_grad.emit.rule_results import counted
 from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.language.types import SCALAR
+from nnef_grad.model import declared_variables
 from nnef_grad.storage.output import is_onnx
 from nnef_grad.training.choice import listed
 from nnef_grad.training.forms import Form, Step, save_step
@@ -52,9 +53,7 @@ def make_step(
             rules=opened.rules,
             **_settings(options),
         )
-    parts = {"step": step.graph}
-    if step.apply is not None:
-        parts["apply"] = step.apply.graph
+    parts = {folder or "step": part.graph for folder, part in step.parts.items()}
     checking.print_costs({"forward": graph, **parts})
     objective, backward = step.objective, step.backward
     with checking.examined(opened, objective, backward, shown=step.shown):
@@ -136,13 +135,9 @@ def _penalties(values: Sequence[str]) -> float | dict[str, float]:
 
 def _summary(graph: nnef_grad.Graph, step: Step) -> str:
     """A summary in a line; the trained and the other variables in a second one."""
-    steps = [step] if step.apply is None else [step, step.apply]
-    count = sum(len(one.graph.operations) for one in steps)
-    labels = dict.fromkeys(
-        label
-        for tensor, label in zip(graph.variables, graph.labels.values(), strict=True)
-        if tensor.dtype == SCALAR.dtype
-    )
+    count = sum(len(part.graph.operations) for part in step.parts.values())
+    variables = declared_variables(graph)
+    labels = dict.fromkeys(v.label for v in variables if v.dtype == SCALAR.dtype)
     others = [label for label in labels if label not in step.trained]
     return (
         f"{graph.name}: {len(graph.operations)} operations in, {count} operations out,"

@@ -10,6 +10,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from nnef_grad.autodiff.backward import Backward
+from nnef_grad.base.errors import UsageError
 
 # They need numpy, which a report without values does without.
 if TYPE_CHECKING:
@@ -34,14 +35,9 @@ def values_shown(
     compared = {g.gradient: g for g in checked.gradients} if checked else {}
     spreads = {name: gradient.spread for name, gradient in compared.items()}
     if values is not None:
-        from nnef_grad.interpreter.spread import Spread, spread_of
-
-        wanted = values.keys() & backward.gradients.values()
-        spreads |= {
-            name: value if isinstance(value, Spread) else spread_of(value)
-            for name, value in values.items()
-            if name in wanted
-        }
+        gradients = {*backward.gradients.values()}
+        shown = {name: value for name, value in values.items() if name in gradients}
+        spreads |= {name: _spread(name, value) for name, value in shown.items()}
     reference = _reference(backward, spreads)
     return {
         name: {
@@ -54,6 +50,16 @@ def values_shown(
         }
         for name, spread in spreads.items()
     }
+
+
+def _spread(name: str, value: npt.ArrayLike | Spread) -> Spread:
+    from nnef_grad.interpreter.spread import Spread, spread_of
+
+    try:
+        return value if isinstance(value, Spread) else spread_of(value)
+    except ValueError as error:
+        message = f"the values of '{name}' are not an array of numbers: {error}"
+        raise UsageError(message) from None
 
 
 def _reference(backward: Backward, spreads: Mapping[str, Spread]) -> float:

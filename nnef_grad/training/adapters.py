@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from math import isfinite, prod
+from math import prod
 from numbers import Real
+from sys import float_info
 from typing import Any, NamedTuple, Union
 from zlib import crc32
 
@@ -49,14 +50,13 @@ def with_adapters(
     with, by label; and their scales, which are the data of no variable.
     See `training_step`; labels are unique in the graph.
     """
+    labels, tensors = graph.labels, graph.tensors
     weights = {
-        graph.tensors[name]: _Weight(
-            name, graph.labels[name], *_settings(pattern, settings)
-        )
+        tensors[name]: _Weight(name, labels[name], *_settings(pattern, settings))
         for pattern, settings in adapters.items()
-        for name in matching(pattern, graph.labels)
+        for name in matching(pattern, labels)
     }
-    making = _Making(weights, NameSupply(graph.tensors))
+    making = _Making(weights, NameSupply(tensors))
     adapted = inline(graph, making.body, opset)
     for weight, own in weights.items():
         if weight not in making.factors:
@@ -81,7 +81,7 @@ def _settings(pattern: str, adapter: Any) -> tuple[int, float]:
     are_numbers = isinstance(rank, Real) and isinstance(alpha, Real)
     if not are_numbers or not rank >= 1 or rank != rank // 1:
         raise UsageError(f"the adapter of '{pattern}' needs a rank of 1 or more")
-    if not isfinite(alpha):
+    if not abs(alpha) <= float_info.max:
         raise UsageError(f"alpha of the adapter of '{pattern}' must be a number")
     return int(rank), float(alpha)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from itertools import chain
 from sys import float_info
 from typing import Any, Union
+
+import numpy as np
 
 from nnef_grad.base.errors import UsageError, suggestion
 from nnef_grad.graph.ir import Graph, Tensor
@@ -81,12 +83,9 @@ def chosen(
     """
     labels, tensors = graph.labels, graph.tensors
     sources = sources_of(graph.operations, *(tensors[name] for name in losses))
-    scalars = [
-        name
-        for name in labels
-        if tensors[name].dtype == SCALAR.dtype and tensors[name] not in running
-    ]
-    reached = {name for name in scalars if tensors[name] in sources}
+    own = {n: tensors[n] for n in labels if tensors[n] not in running}
+    scalars = [name for name, tensor in own.items() if tensor.dtype == SCALAR.dtype]
+    reached = {name for name in scalars if own[name] in sources}
     # A target has made variables of them.
     constants = {name for name in scalars if is_constant(labels[name])}
     kinds = buffers(graph, data) if train is None else {}
@@ -94,18 +93,20 @@ def chosen(
     picked = {*labels} - others if train is None else {*matching(train, labels)}
     wanted = [name for name in scalars if name in picked]
     frozen = {*matching(freeze, labels)}
-    names = [name for name in wanted if name in reached - frozen]
+    names = [name for name in wanted if name in reached and name not in frozen]
     if not names:
         message = f"nothing is left to train in graph '{graph.name}'"
         raise UsageError(f"{message}: {_why(wanted, frozen)}")
-    stay = [name for name in scalars if name in constants & reached - {*wanted}]
-    left = {n: kinds[n] for n in kinds if n in reached - {*frozen, *stay}}
+    fixed = constants & reached - {*wanted}
+    stay = [name for name in scalars if name in fixed]
+    untrained = reached - frozen - fixed
+    left = {name: kind for name, kind in kinds.items() if name in untrained}
     unreached = [name for name in wanted if name not in reached and train is not None]
     base = read_recipe(optimizer, OPTIMIZER)
     if learning_rate is not None:
         base = replace(base, settings={LEARNING_RATE: learning_rate, **base.settings})
-    own = {name: labels[name] for name in names}
-    recipes = _by_group(dict.fromkeys(names, base), own, groups)
+    trained = {name: labels[name] for name in names}
+    recipes = _by_group(dict.fromkeys(names, base), trained, groups)
     warnings = (
         *(f"the loss does not depend on '{labels[n]}'" for n in unreached),
         *(f"'{labels[n]}' is a constant, and stays as it is" for n in stay),
@@ -117,7 +118,7 @@ def chosen(
         for recipe in recipes.values()
         for p in recipe.fragment.parameters
     )
-    return Choice(recipes, own, needs_rate, warnings)
+    return Choice(recipes, trained, needs_rate, warnings)
 
 
 def _merged(recipes: Mapping[str, Recipe], labels: Mapping[str, str]) -> Iterator[str]:
@@ -183,6 +184,7 @@ def _why(wanted: Sequence[str], frozen: set[str]) -> str:
 
 
 _TRAINED = "variable that is trained"
+_WILDCARDS = frozenset("*?[")
 
 
 def matching(
@@ -190,11 +192,9 @@ def matching(
 ) -> Iterator[str]:
     """The names of the variables whose label or name fits one of several patterns."""
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
-        names = [
-            name
-            for name, label in labels.items()
-            if fnmatchcase(label, pattern) or fnmatchcase(name, pattern)
-        ]
+        is_plain = _WILDCARDS.isdisjoint(pattern)
+        fits = pattern.__eq__ if is_plain else re.compile(translate(pattern)).match
+        names = [n for n, label in labels.items() if fits(label) or fits(n)]
         if not names:
             # Or of modules: `layer1/*` in labels of NNEF, `head.*` in those of PyTorch.
             ends = chain(*(re.finditer("[/.]", label) for label in labels.values()))
@@ -210,8 +210,13 @@ def _by_group(
     """The recipes, with the settings of groups."""
     for pattern, settings in groups.items():
         if not isinstance(settings, str):
-            parts = (f"{n} = {print_value(SCALAR, v)}" for n, v in settings.items())
-            settings = ", ".join(parts)
+            pairs = ((n, _plain(value)) for n, value in settings.items())
+            settings = ", ".join(f"{n} = {print_value(SCALAR, x)}" for n, x in pairs)
         for name in matching([pattern], labels, _TRAINED):
             recipes[name] = with_settings(recipes[name], settings)
     return recipes
+
+
+def _plain(value: Any) -> Any:
+    """A value, or the number of Python that one of numpy is: it is printed otherwise."""
+    return value.item() if isinstance(value, np.generic) else value

@@ -71,6 +71,11 @@ class Draft:
             return value
         return self.emit.pin_name(value, self._supply.fresh(wish))
 
+    def updated(self, variable: Tensor, value: Tensor) -> Tensor:
+        """A variable, after it has got a new value."""
+        name = self._supply.fresh(f"updated_{self.emit.names[variable]}")
+        return self.emit.emit_named(name, "update", variable=variable, value=value)
+
     def reduced(self, tensor: Tensor, operation: str, word: str) -> Tensor:
         """A reduction of all elements: a tensor of rank 0, called by a word."""
         axes = list(range(tensor.rank))

@@ -18,9 +18,8 @@ from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
 from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.names import NameSupply, substitute
-from nnef_grad.graph.passes import replace_variables, verify
-from nnef_grad.language.library import standard
+from nnef_grad.graph.names import substitute
+from nnef_grad.graph.passes import replace_variables
 from nnef_grad.model import as_stored, declared_variables, save, save_several
 from nnef_grad.runtimes import in_single
 from nnef_grad.storage.containers import APPLY
@@ -35,32 +34,6 @@ Form = Literal["variables", "inputs"]
 
 # Targets that compute in single precision with data of half precision.
 _MIXING = ("nnef", "onnx")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A step before its state has a form.
-
-    Attributes:
-        graph: a graph with variables, whose outputs are what it reports and new values.
-        read: the variables that others update: they are trained by another step.
-        carried: the new values of the variables that this step updates, in order: those
-            that are trained before state.
-        reports: the outputs that are no new values, such as the loss, in order.
-        zeros: the variables that are zeros in the beginning.
-    """
-
-    graph: Graph
-    read: tuple[Tensor, ...]
-    carried: Mapping[Tensor, Tensor]
-    reports: tuple[Tensor, ...]
-    zeros: frozenset[Tensor]
-
-    @property
-    def changed(self) -> dict[str, str]:
-        """The labels of all these variables, by name."""
-        names, labels = self.graph.names, self.graph.labels
-        return {names[t]: labels[names[t]] for t in (*self.read, *self.carried)}
 
 
 @dataclass(frozen=True)
@@ -115,6 +88,11 @@ class Step:
         return replace(self.backward, graph=self.graph)
 
     @property
+    def parts(self) -> dict[str, Step]:
+        """The step, and the one that uses the gradients, by their subfolders."""
+        return {"": self} if self.apply is None else {"": self, APPLY: self.apply}
+
+    @property
     def values(self) -> dict[str, Array]:
         """The data, all by label."""
         fed = {n: label for n, label in self.labels.items() if n in self.inputs}
@@ -146,7 +124,6 @@ def save_step(
         NnefGradError: values are missing, the path is a text and the step two documents,
             or it cannot be written.
     """
-    parts = {"": step} if step.apply is None else {"": step, APPLY: step.apply}
     if is_onnx(path):
         _save_onnx(step, path, overwrite=overwrite, in_file=in_file)
         return
@@ -154,9 +131,9 @@ def save_step(
     if is_text and step.apply is None:
         save(step.graph, path, overwrite=overwrite)
         return
-    for part in () if is_text else parts.values():
+    for part in () if is_text else step.parts.values():
         _refuse_missing(part)
-    models = {folder: _to_write(part) for folder, part in parts.items()}
+    models = {folder: _to_write(part) for folder, part in step.parts.items()}
     save_several(models, path, overwrite=overwrite)
 
 
@@ -222,73 +199,70 @@ def _refuse_missing(step: Step) -> None:
         raise UsageError(f"{message}: a file x.nnef is written without data")
 
 
-def as_step(
-    plan: Plan,
-    backward: Backward,
-    model: Graph,
-    objective: Graph,
+def in_form(
+    step: Step,
     data: Mapping[str, Array],
     form: Form,
     target: str,
     recompute: float | None,
 ) -> Step:
-    """The step of a plan, with its state in a form, for a target; see `Step`."""
-    graph, state = _with_updates(plan)
-    changed, zeros = plan.changed, {plan.graph.names[t] for t in plan.zeros}
+    """A step whose state is in variables, in a form for a target, with the values that it
+    begins with: those of the model, by label, and zeros.
+    """
+    graph, state, labels = step.graph, step.state, step.labels
     # Inputs have no labels: the notes alone say whose values the model is to get.
     whose = dict[str, str]()
     if form == "inputs":
-        graph, state = _with_inputs(graph, changed)
-        whose = {n: f", '{changed[n]}'" for n in state if n not in zeros}
+        graph, state = _with_inputs(graph, labels)
+        own = {*step.objective.labels.values()}
+        whose = {n: f", '{labels[n]}'" for n in state if labels[n] in own}
     notes = (f"  {y}: the new value of {x}{whose.get(x, '')}" for x, y in state.items())
-    graph = replace(graph, notes=(*plan.graph.notes, *notes))
+    graph = replace(graph, notes=(*graph.notes, *notes))
     warnings: tuple[str, ...] = ()
     if recompute is not None:
         spared = recomputation.recompute(graph, recompute)
         graph, warnings = spared.graph, spared.warnings
-    lowered = lower_beside(plan.graph.labels.values(), graph, target)
+    lowered = lower_beside(step.graph.labels.values(), graph, target)
     # A target may change names.
     inputs, outputs = lowered.graph.input_names, lowered.graph.output_names
     before = (*graph.input_names, *graph.output_names)
     names = dict(zip(before, (*inputs, *outputs), strict=True))
-    values = _values(plan, graph, data, names)
+    values = _values(step, graph, data, names)
     if target not in _MIXING:
         values = in_single(values, [np.float16])
-    return Step(
-        lowered.graph,
-        inputs,
-        outputs,
-        {names.get(old, old): names.get(new, new) for old, new in state.items()},
-        {**values, **lowered.data},
-        {names.get(name, name): label for name, label in changed.items()},
-        model,
-        objective,
-        backward,
+    return replace(
+        step,
+        graph=lowered.graph,
+        inputs=inputs,
+        outputs=outputs,
+        state={names.get(old, old): names.get(new, new) for old, new in state.items()},
+        data={**values, **lowered.data},
+        labels={names.get(name, name): label for name, label in labels.items()},
         target=target,
         warnings=warnings,
     )
 
 
 def _values(
-    plan: Plan, graph: Graph, data: Mapping[str, Array], names: Mapping[str, str]
+    step: Step, graph: Graph, data: Mapping[str, Array], names: Mapping[str, str]
 ) -> dict[str, Array]:
-    """The values to begin with, by what a variable is called in the form: its label, or
-    the name of its input.
+    """The values to begin with, by what a variable of a step is called in the graph of a
+    form: its label, or the name of its input.
     """
-    values, changed = dict[str, Array](), plan.changed
-    variables = zip(plan.graph.variables, plan.graph.labels.items(), strict=True)
+    values, own = dict[str, Array](), {*step.objective.labels.values()}
+    fed = {*graph.inputs}
+    variables = zip(step.graph.variables, step.graph.labels.items(), strict=True)
     for variable, (name, label) in variables:
-        is_input = variable in graph.inputs
-        place = names.get(name, name) if is_input else label
+        place = names.get(name, name) if variable in fed else label
         if place in values:
             message = f"'{place}' is the name of an input and the label of a variable"
             raise UsageError(f"{message}: give the variable another label")
-        if variable in plan.zeros:
+        if label not in own:
             values[place] = np.zeros(variable.shape, np.float32)
         elif label in data:
             values[place] = data[label]
             # A step moves them by less than half precision tells apart.
-            if name in changed and data[label].dtype == np.float16:
+            if name in step.labels and data[label].dtype == np.float16:
                 values[place] = data[label].astype(np.float32)
     return values
 
@@ -301,19 +275,23 @@ def typed(graph: Graph, data: Mapping[str, Any]) -> tuple[dict[str, Array], list
     Raises:
         UsageError: one is of a kind or a shape that its variable cannot have.
     """
-    longer: list[str] = []
+    longer, declared = list[str](), declared_variables(graph)
     if isinstance(data, VariableData):
-        data = arrays_of(declared_variables(graph), data)
+        data = arrays_of(declared, data)
     values = dict(data)
-    for tensor, label in zip(graph.variables, graph.labels.values(), strict=True):
+    for label, dtype, shape, _ in declared:
         if label not in values:
             continue
-        value, wanted = np.asarray(values[label]), DTYPES[tensor.dtype]
+        try:
+            value, wanted = np.asarray(values[label]), DTYPES[dtype]
+        except ValueError as error:
+            message = f"the data of variable '{label}' are not an array: {error}"
+            raise UsageError(message) from None
         if not np.can_cast(value.dtype, wanted, "same_kind"):
-            what = f"variable '{label}' is a tensor<{tensor.dtype}>"
+            what = f"variable '{label}' is a tensor<{dtype}>"
             raise UsageError(f"{what}, and its data are {value.dtype}")
-        if value.shape != tensor.shape:
-            what = f"variable '{label}' of shape {list(tensor.shape)}"
+        if value.shape != shape:
+            what = f"variable '{label}' of shape {list(shape)}"
             raise UsageError(f"{what} is given data of shape {list(value.shape)}")
         single = value.astype(wanted, copy=False)
         is_long = value.dtype == np.float64
@@ -349,8 +327,8 @@ def _with_inputs(graph: Graph, changed: Iterable[str]) -> tuple[Graph, dict[str,
     them as outputs, between the loss and what it reports besides. What reads the result of
     such an update reads the new value; updates of other variables stay.
     """
-    names = graph.names
-    variables = {graph.tensors[name]: None for name in changed}
+    names, tensors = graph.names, graph.tensors
+    variables = {tensors[name]: None for name in changed}
     carried, values = dict[Tensor, Any](), dict[Tensor, Any]()
     others: list[Operation] = []
     for op in (substitute(op, values) for op in graph.operations):
@@ -364,25 +342,3 @@ def _with_inputs(graph: Graph, changed: Iterable[str]) -> tuple[Graph, dict[str,
     graph = replace(graph, outputs=outputs, operations=tuple(others))
     state = {names[old]: names[new] for old, new in carried.items()}
     return replace_variables(graph, fed), state
-
-
-def _with_updates(plan: Plan) -> tuple[Graph, dict[str, str]]:
-    """The plan with an update of each variable, and what it reports as outputs."""
-    graph, names = plan.graph, dict(plan.graph.names)
-    supply, update = NameSupply(graph.tensors), standard()["update"]
-    updates, results = list[Operation](), dict[Tensor, Tensor]()
-    for variable, new in plan.carried.items():
-        dtype = variable.dtype
-        results[variable] = result = Tensor(dtype, variable.shape)
-        names[result] = supply.fresh(f"updated_{names[variable]}")
-        updates.append(Operation(update, (variable, new), {}, (result,), dtype))
-    # A graph has an output: where there is nothing to report, what becomes of variables.
-    trained = (result for v, result in results.items() if v not in plan.zeros)
-    graph = replace(
-        graph,
-        outputs=plan.reports or tuple(trained),
-        operations=(*graph.operations, *updates),
-        names=names,
-    )
-    verify(graph)
-    return graph, {names[v]: names[result] for v, result in results.items()}

@@ -39,11 +39,19 @@ class Clipping(NamedTuple):
     norm: float | None = None
 
 
-def divided(
-    draft: Draft, gradients: Gradients, divisor: Tensor | float, word: str
-) -> Gradients:
-    """Gradients divided by the scale of the loss, or by how many they are the sum of."""
-    return _each(draft, gradients, "div", divisor, word=word)
+def of_each(
+    draft: Draft,
+    gradients: Gradients,
+    operation: str,
+    *operands: Tensor | float,
+    word: str,
+) -> dict[str, Tensor]:
+    """The results of an operation on each gradient, called by a word."""
+    results = {}
+    for name, gradient in gradients.items():
+        draft.emit.naming = f"{{}}_{name}".format
+        results[name] = draft.emit(operation, gradient, *operands, hint=word)
+    return results
 
 
 def finite(draft: Draft, gradients: Gradients) -> Tensor:
@@ -61,10 +69,10 @@ def clipped(draft: Draft, gradients: Gradients, clipping: Clipping) -> Gradients
     """Gradients within bounds: first each element, then the norm of all of them."""
     value, norm = clipping
     if value is not None:
-        gradients = _each(draft, gradients, "clamp", -value, value, word="clamped")
+        gradients = of_each(draft, gradients, "clamp", -value, value, word="clamped")
     if norm is not None:
         factor = _factor(draft, gradients, norm)
-        gradients = _each(draft, gradients, "mul", factor, word="clipped")
+        gradients = of_each(draft, gradients, "mul", factor, word="clipped")
     draft.emit.origin = None
     return gradients
 
@@ -96,21 +104,6 @@ def _combined(
     whole = reduce(lambda x, y: emit(operation, x, y, hint=f"{word}_of_some"), parts)
     emit.set_hint(whole, word)
     return whole
-
-
-def _each(
-    draft: Draft,
-    gradients: Gradients,
-    operation: str,
-    *operands: Tensor | float,
-    word: str,
-) -> dict[str, Tensor]:
-    """The results of an operation on each gradient."""
-    results = {}
-    for name, gradient in gradients.items():
-        draft.emit.naming = f"{{}}_{name}".format
-        results[name] = draft.emit(operation, gradient, *operands, hint=word)
-    return results
 
 
 # ---- Tensors that are full of one known number: the gradient of a loss begins as ones ----

@@ -30,11 +30,8 @@ _FUSED = {
     ("binary_cross_entropy", "sigmoid"): "sigmoid_cross_entropy",
 }
 # Losses that compute the operation themselves.
-_INCLUDED = {
-    ("softmax_cross_entropy", "softmax"),
-    ("softmax_cross_entropy_with_labels", "softmax"),
-    ("sigmoid_cross_entropy", "sigmoid"),
-}
+_INCLUDED = {(loss, operation) for (_, operation), loss in _FUSED.items()}
+_INCLUDED.add(("softmax_cross_entropy_with_labels", "softmax"))
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ def merge(
     refuse_text(path)
     container = open_container(model)
     graph, own = load(model), VariableData(container)
+    trained = [trained] if isinstance(trained, str) else trained
     stores = [load_data(place) for place in trained]
     changed: dict[str, Array] = {}
     is_merged = False

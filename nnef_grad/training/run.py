@@ -21,6 +21,7 @@ from nnef_grad.model import save
 from nnef_grad.runtimes import Runtime, find_runtime
 from nnef_grad.storage.data import load_data
 from nnef_grad.storage.files import PathLike
+from nnef_grad.storage.output import refuse_output, refuse_text
 from nnef_grad.targets.tensors import DTYPES
 from nnef_grad.training.adapters import with_adapters_folded
 from nnef_grad.training.forms import Step, in_inputs
@@ -32,7 +33,6 @@ Batch = Union[Mapping[str, Any], Sequence[Any]]
 Schedule = Union[float, Callable[[int], float]]
 # The label of the number of steps, in a checkpoint.
 STEPS = "training/steps"
-IS_FINITE = "is_finite"
 
 
 @public
@@ -90,9 +90,15 @@ def run(
         raise UsageError(f"{message} {known}, and not in {precision or dtype}")
     if every < 1:
         raise UsageError(f"a checkpoint is written every 1 step or more, not {every}")
+    if checkpoint is not None:
+        refuse_text(checkpoint)
+        refuse_output(checkpoint, overwrite=True)
     values = _initial(step, resume)
     rates = {LOSS_SCALE: loss_scale, LEARNING_RATE: learning_rate}
-    parts = [_Part(s, engine, values, rates, precision, threads) for s in _all(step)]
+    parts = [
+        _Part(part, engine, values, rates, precision, threads)
+        for part in step.parts.values()
+    ]
     is_read = any(LEARNING_RATE in part.rates for part in parts)
     if learning_rate is not None and not is_read:
         message = "the learning rate is a number of the step, and not an input"
@@ -151,8 +157,7 @@ class Training(Iterator[float]):
         if self.steps % self._step.accumulate == 0:
             for part in further:
                 part(self._values, {}, self.steps - 1)
-        loss = float(reports[first.loss])
-        self.is_finite = bool(reports.get(IS_FINITE, 1.0))
+        loss, self.is_finite = float(reports[0]), all(reports[1:])
         if self.steps % self._every == 0:
             self._write_checkpoint()
         self._text = f"loss {loss:.4g}"
@@ -199,7 +204,6 @@ class _Part:
     """A step in a runtime, with its state in inputs.
 
     Attributes:
-        loss: the name of the output with the loss.
         labels: those of the variables that it changes.
         rates: those of the rates that are inputs of the step.
     """
@@ -214,7 +218,6 @@ class _Part:
         threads: int | None,
     ) -> None:
         step = in_inputs(step)
-        self.loss, *_ = step.outputs
         self.labels = step.labels.values()
         self._step = step
         self._inputs = dict(zip(step.inputs, step.graph.inputs, strict=True))
@@ -231,8 +234,10 @@ class _Part:
 
     def __call__(
         self, values: dict[str, Array], batch: Batch, steps: int
-    ) -> dict[str, Array]:
-        """Makes a step, which changes values, and returns what it reports."""
+    ) -> list[Array]:
+        """Makes a step, which changes values, and returns what it reports: the loss, and
+        whether the gradients are finite, if it checks that.
+        """
         labels, feeds = self._step.labels, self._feeds(batch)
         for name, rate in self.rates.items():
             feeds[name] = rate(steps) if callable(rate) else rate
@@ -243,7 +248,7 @@ class _Part:
         results = dict(zip(self._step.outputs, outputs, strict=True))
         for name, new in self._step.state.items():
             values[labels[name]] = results.pop(new)
-        return results
+        return [*results.values()]
 
     def _feeds(self, batch: Batch) -> dict[str, Any]:
         """The inputs of a batch, by name."""
@@ -293,8 +298,11 @@ class _Part:
 def _initial(step: Step, resume: PathLike | None) -> dict[str, Array]:
     """The values to begin with, by label: of the step, or of a checkpoint."""
     wanted: dict[str, Any] = {}
-    for part in _all(step):
+    for part in step.parts.values():
         wanted |= {**dict.fromkeys(part.labels.values()), **part.values}
+    if STEPS in wanted:
+        message = f"a checkpoint has the number of steps under the label '{STEPS}'"
+        raise UsageError(f"{message}: give the variable another one")
     if resume is not None:
         stored = load_data(resume)
         wanted = {label: stored.get(label) for label in [*wanted, STEPS]}
@@ -303,8 +311,3 @@ def _initial(step: Step, resume: PathLike | None) -> dict[str, Array]:
         where = f" in '{resume}'" if resume is not None else ""
         raise UsageError(f"there are no data{where} for {missing}")
     return wanted
-
-
-def _all(step: Step) -> list[Step]:
-    """A step, and the one that uses the gradients that it adds up."""
-    return [step] if step.apply is None else [step, step.apply]

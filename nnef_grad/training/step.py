@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.differentiate import differentiate
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.errors import UsageError
@@ -26,14 +27,14 @@ from nnef_grad.storage.data import VariableData
 from nnef_grad.training.adapters import Adapters, with_adapters
 from nnef_grad.training.choice import Choice, Groups, chosen, penalties, share_labels
 from nnef_grad.training.draft import Draft
-from nnef_grad.training.forms import Form, Plan, Step, as_step, typed
+from nnef_grad.training.forms import Form, Step, in_form, typed
 from nnef_grad.training.gradients import (
     Clipping,
     Gradients,
     clipped,
-    divided,
     finite,
     fold_numbers,
+    of_each,
 )
 from nnef_grad.training.losses import Objective, read_losses, with_losses
 from nnef_grad.training.optimizers import update
@@ -206,11 +207,11 @@ def training_step(
     free = {t: name for t, name in names.items() if name not in tensors}
     graph = replace(graph, names={**graph.names, **free})
     assembly = _Assembly(
-        own, objective, choice, clipping, accumulate, loss_scale, opset
+        own, objective, backward, choice, clipping, accumulate, loss_scale, opset
     )
     first, *further = (
-        as_step(plan, backward, own, objective.graph, values, form, target, recompute)
-        for plan in assembly.plans(graph, backward.gradients, moved)
+        in_form(step, values, form, target, recompute)
+        for step in assembly.steps(graph, moved)
     )
     warnings += [*choice.warnings, *objective.warnings, *backward.warnings]
     warnings += [warning for step in (first, *further) for warning in step.warnings]
@@ -282,34 +283,31 @@ class _Assembly:
 
     model: Graph
     objective: Objective
+    backward: Backward
     choice: Choice
     clipping: Clipping
     accumulate: int
     loss_scale: bool
     opset: OpSet
 
-    def plans(
-        self,
-        graph: Graph,
-        gradients: Mapping[str, str],
-        moved: Mapping[Tensor, Tensor],
-    ) -> list[Plan]:
+    def steps(self, graph: Graph, moved: Mapping[Tensor, Tensor]) -> list[Step]:
         """The step; or one that adds gradients up, and one that uses their sums. The graph
-        has the gradients, whose names are given by those of the variables, and moves
-        running statistics.
+        has the gradients, and moves running statistics.
         """
         labels, tensors = self.model.labels.values(), graph.tensors
         draft = Draft(graph, self.opset, labels)
-        parts: Gradients = {v: tensors[name] for v, name in gradients.items()}
+        gradients = self.backward.gradients.items()
+        parts: Gradients = {v: tensors[name] for v, name in gradients}
         is_finite = None
         if self.loss_scale:
-            parts = divided(draft, parts, tensors[LOSS_SCALE], "unscaled")
+            scale = tensors[LOSS_SCALE]
+            parts = of_each(draft, parts, "div", scale, word="unscaled")
             is_finite = finite(draft, parts)
         reports = [tensors[self.objective.loss]]
         if self.accumulate == 1:
             carried = {**self._updated(draft, parts), **moved}
             notes = self._notes("A training step")
-            return [self._plan(draft, "step", notes, carried, reports, is_finite)]
+            return [self._step(draft, "step", notes, carried, reports, is_finite)]
         added = {
             total: draft.emit("add", total, parts[name], hint="sum")
             for name, total in self._sums(draft).items()
@@ -317,9 +315,9 @@ class _Assembly:
         carried, trained = {**added, **moved}, [tensors[v] for v in self.choice.recipes]
         notes = self._notes("The gradients of a batch, added to those of others,")
         how = "accumulate", notes, carried, reports, is_finite, trained
-        return [self._plan(draft, *how), self._using(graph)]
+        return [self._step(draft, *how), self._using(graph)]
 
-    def _using(self, graph: Graph) -> Plan:
+    def _using(self, graph: Graph) -> Step:
         """The step that uses the sums of gradients, and sets them to zero."""
         tensors = graph.tensors
         trained = {tensors[name] for name in self.choice.recipes}
@@ -327,14 +325,14 @@ class _Assembly:
         part = Graph(self.model.name, (), (), declared, graph.names)
         draft = Draft(part, self.opset, self.model.labels.values())
         sums, count = self._sums(draft), self.accumulate
-        gradients = divided(draft, sums, float(count), "mean")
+        gradients = of_each(draft, sums, "div", float(count), word="mean")
         zeros = {
             total: draft.emit("constant", shape=total.shape, value=(0.0,))
             for total in sums.values()
         }
         carried = {**self._updated(draft, gradients), **zeros}
         note = f"A training step of '{self.model.name}' with the gradients of {count} batches."
-        return self._plan(draft, "apply", [note], carried)
+        return self._step(draft, "apply", [note], carried)
 
     def _updated(self, draft: Draft, gradients: Gradients) -> dict[Tensor, Tensor]:
         """The new values of variables and of the state of optimizers."""
@@ -365,7 +363,7 @@ class _Assembly:
             f"  {objective.loss}: the loss before the step",
         ]
 
-    def _plan(
+    def _step(
         self,
         draft: Draft,
         ending: str,
@@ -374,22 +372,41 @@ class _Assembly:
         reports: Sequence[Tensor] = (),
         is_finite: Tensor | None = None,
         read: Sequence[Tensor] = (),
-    ) -> Plan:
-        """The plan of what was emitted: the new values of variables, outputs besides these, and
-        variables that another step changes. Where something is not finite, nothing changes.
+    ) -> Step:
+        """The step that was emitted, with its state in variables: their new values, outputs
+        besides these, and variables that another step changes. Where something is not
+        finite, nothing changes.
         """
         emit = draft.emit
         emit.naming = str
-        named = {}
+        values = {}
         for variable, value in carried.items():
             if is_finite is not None:
                 value = emit("select", is_finite, value, variable, hint="kept")
-            named[variable] = draft.named(value, NEW + emit.names[variable])
+            values[variable] = draft.named(value, NEW + emit.names[variable])
         if is_finite is not None:
             flag = draft.named(emit("select", is_finite, 1.0, 0.0), "is_finite")
             reports = [*reports, flag]
-        # The flag comes last.
-        outputs = [*reports[:1], *named.values(), *reports[1:]]
+        updated = {v: draft.updated(v, value) for v, value in values.items()}
         name = f"{self.model.name}_{ending}"
+        outputs = [*reports, *updated.values()]
         graph = draft.finished(outputs, name=name, notes=tuple(notes))
-        return Plan(graph, tuple(read), named, tuple(reports), frozenset(draft.state))
+        # A graph has an output: where there is nothing to report, what becomes of variables.
+        state = {*draft.state}
+        trained = (y for variable, y in updated.items() if variable not in state)
+        graph = replace(graph, outputs=tuple(reports or trained))
+        names, labels = graph.names, graph.labels
+        return Step(
+            graph,
+            graph.input_names,
+            graph.output_names,
+            {names[variable]: names[y] for variable, y in updated.items()},
+            {},
+            {
+                names[variable]: labels[names[variable]]
+                for variable in (*read, *updated)
+            },
+            self.model,
+            self.objective.graph,
+            self.backward,
+        )

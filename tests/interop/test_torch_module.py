@@ -607,6 +607,9 @@ def test_models_that_are_refused() -> None:
     unknown = {"data": data, "buffers": ["layer.0/bia"]}
     refused("did you mean 'layer.0/bias'", Module, graph, "numpy", **unknown)
     refused("nowhere", Module, "nowhere", "numpy")
+    for limit in (0, -1.0, float("nan")):
+        limited = {"data": data, "recompute": limit}
+        refused("limit of memory is positive", Module, graph, "numpy", **limited)
 
 
 @pytest.mark.parametrize("label", ["forward", "training", "a", "layer..b", "half.c"])

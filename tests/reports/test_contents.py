@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -387,6 +388,15 @@ def test_each_operand_has_the_name_of_its_parameter() -> None:
     }
     assert operands["l"] == [("input", "x"), ("filter", "w"), ("bias", "b")]
     assert operands["y"] == [("values", "l"), ("values", "l")]
+
+
+@pytest.mark.parametrize("value", ["much", [[1.0], [1.0, 2.0]]])
+def test_values_that_are_no_numbers_are_refused(value: Any, tmp_path: Path) -> None:
+    graph = model("y = tanh(x);")
+    backward = nnef_grad.differentiate(graph)
+    name = next(iter(backward.gradients.values()))
+    with pytest.raises(nnef_grad.UsageError, match=f"values of '{name}' are not"):
+        nnef_grad.report(graph, backward, tmp_path / "v.html", values={name: value})
 
 
 def test_losses_are_numbers_of_json() -> None:

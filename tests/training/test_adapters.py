@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,7 @@ def test_for_a_target_by_the_command_line(tmp_path: Path, target: str) -> None:
         ({"dense/w": {"rank": 1.5}}, "needs a rank of 1 or more"),
         ({"dense/w": {"rank": 2, "alpha": float("nan")}}, "alpha of the adapter"),
         ({"dense/w": {"rank": 2, "alpha": float("inf")}}, "alpha of the adapter"),
+        ({"dense/w": {"rank": 2, "alpha": 10**400}}, "alpha of the adapter"),
         ({"dense/w": 7}, "the rank 7 of an adapter is not below that of 'dense/w'"),
         ({"dense/b": 1}, "'linear' reads 'dense/b': adapters are for the matrices"),
     ],
@@ -246,6 +248,14 @@ def test_nothing_is_merged_that_belongs_to_another_model(tmp_path: Path) -> None
             tmp_path / "net", [tmp_path / "other"], tmp_path / "tuned"
         )
     assert not (tmp_path / "tuned").exists()
+
+
+def test_trained_values_in_one_place_need_no_list(tmp_path: Path) -> None:
+    nnef_grad.save(nnef_grad.loads(NET), tmp_path / "net", data=data())
+    nnef_grad.save(nnef_grad.loads(NET), tmp_path / "new", data=data(seed=3))
+    place = str(tmp_path / "new")
+    changed = nnef_grad.training.merge(tmp_path / "net", place, tmp_path / "tuned")
+    assert "dense/w" in changed
 
 
 def test_half_precision_stays(tmp_path: Path) -> None:
@@ -340,3 +350,46 @@ graph net( i ) -> ( y )
         padding_rows={"e*": 4, "e2": 1},
     )
     assert step.trained == ("e1", "e2")
+
+
+def test_tables_of_a_graph_are_made_as_often_for_a_longer_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: Counter[str] = Counter()
+
+    def counted(name: str) -> property:
+        original: Any = vars(nnef_grad.Graph)[name]
+
+        def table(graph: nnef_grad.Graph) -> Any:
+            made[name] += 1
+            return original.fget(graph)
+
+        return property(table)
+
+    for name in ("tensors", "labels"):
+        monkeypatch.setattr(nnef_grad.Graph, name, counted(name))
+    counts = []
+    for length in (2, 12):
+        made.clear()
+        nnef_grad.training_step(
+            nnef_grad.loads(layers(length)),
+            loss="huber",
+            optimizer="adam",
+            adapters={"*": 2},
+            target="onnx",
+        )
+        counts.append(dict(made))
+    assert counts[0] == counts[1]
+
+
+def layers(count: int) -> str:
+    """A network of so many layers."""
+    variables = "".join(
+        f"w{i} = variable<scalar>(shape = [4, 4], label = 'layer{i}/w');"
+        for i in range(count)
+    )
+    products = "".join(f"h{i + 1} = matmul(h{i}, w{i});" for i in range(count))
+    return (
+        f"version 1.0; graph net( h0 ) -> ( h{count} ) {{"
+        f"h0 = external<scalar>(shape = [2, 4]); {variables} {products} }}"
+    )

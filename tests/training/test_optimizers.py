@@ -269,7 +269,8 @@ def test_groups_are_those_of_torch() -> None:
 
 
 def test_a_group_has_a_learning_rate_beside_the_input() -> None:
-    step = trained("momentum", groups={"bias2": "learning_rate = 0.5"})
+    rate: Any = np.float32(0.5)
+    step = trained("momentum", groups={"bias2": {"learning_rate": rate}})
     peer = fresh_peer()
     evaluated = Evaluated(step)
     parameters = dict(peer.parameters)

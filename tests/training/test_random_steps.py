@@ -208,7 +208,7 @@ def test_a_bound_of_the_norm_that_is_forgotten_is_found(
 def test_a_scale_that_stays_in_the_gradients_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(step, "divided", lambda draft, found, divisor, word: found)
+    monkeypatch.setattr(step, "of_each", lambda _, parts, *operands, word: parts)
     assert first_failure(lambda s: "loss_scale" in s.options).kind == "wrong"
 
 

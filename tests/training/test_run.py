@@ -225,6 +225,18 @@ def test_a_scale_of_the_loss_and_a_batch_that_is_left_out(runtime: str) -> None:
     assert [found[0], *found[2:]] == without
 
 
+def test_a_model_may_have_the_names_of_what_a_step_reports() -> None:
+    text = MLP.replace("hidden", "is_finite")
+    step = nnef_grad.training_step(
+        nnef_grad.loads(text), loss="huber", optimizer="sgd", data=DATA, loss_scale=True
+    )
+    bad = [batches(1)[0]["x"], np.full((4, 3), np.nan)]
+    training = run(step, [bad], runtime="numpy", learning_rate=0.1)
+    with np.errstate(all="ignore"):
+        assert np.isnan(next(training))
+    assert not training.is_finite
+
+
 # ---- Checkpoints ----
 
 
@@ -530,6 +542,25 @@ def test_an_unknown_runtime_or_precision_is_refused(
     monkeypatch.setattr("nnef_grad.runtimes.find_spec", lambda name: None)
     with pytest.raises(nnef_grad.UsageError, match="pip install tract"):
         train(trained(), runtime="tract")
+
+
+@pytest.mark.parametrize("name", ["best.nnef", "best.zip", "notes/"])
+def test_a_place_for_no_checkpoint_is_refused_at_once(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "text").write_text("not a model")
+    with pytest.raises(nnef_grad.UsageError, match=name.rstrip("/")):
+        train(trained(), checkpoint=f"{tmp_path}/{name}")
+
+
+def test_a_variable_with_the_label_of_the_number_of_steps_is_refused() -> None:
+    label = "training/steps"
+    graph = nnef_grad.loads(MLP.replace("layer1/bias", label))
+    data = {label if k == "layer1/bias" else k: v for k, v in DATA.items()}
+    step = nnef_grad.training_step(graph, loss="huber", optimizer="sgd", data=data)
+    with pytest.raises(nnef_grad.UsageError, match=f"the label '{label}'"):
+        train(step, learning_rate=0.1)
 
 
 def test_a_step_without_data_is_refused() -> None:

@@ -343,6 +343,12 @@ def test_without_data_a_step_is_a_text_alone(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["step.nnef"]
 
 
+def test_rows_of_different_lengths_are_refused() -> None:
+    rows = [[1.0], [1.0, 2.0]]
+    with pytest.raises(nnef_grad.UsageError, match="of variable 'layer1/bias' are not"):
+        trained(optimizer="sgd", data={**DATA, "layer1/bias": rows})
+
+
 def test_two_data_for_one_file_are_refused(tmp_path: Path) -> None:
     text = MLP.replace("'layer2/", "'apply/layer1/")
     data = {k.replace("layer2/", "apply/layer1/"): v for k, v in DATA.items()}

@@ -16,16 +16,15 @@ from nnef_grad.frontends import STANDARD, dialect_of
 from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import replace_variables
-from nnef_grad.graph.printer import Names, print_quantization
 from nnef_grad.interpreter.execution import Feeds, collect_feeds
 from nnef_grad.model import (
     Options,
     Shapes,
     declared_variables,
-    dumps,
     from_container,
     from_source,
     save_source,
+    texts_of,
 )
 from nnef_grad.runtimes import find_runtime
 from nnef_grad.runtimes.torch.programs import Program
@@ -91,6 +90,9 @@ class Module(nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self._runtime = find_runtime(runtime).name
+        if recompute is not None and not recompute > 0:
+            message = f"the limit of memory is positive, and not {recompute}"
+            raise UsageError(message)
         self._recompute = recompute
         contents = read(model, data)
         self._source = contents.source
@@ -98,13 +100,12 @@ class Module(nn.Module):  # type: ignore[misc]
         self._inputs = dict(zip(graph.input_names, graph.inputs, strict=True))
         # Variables of one label, ignoring case, are one parameter.
         first: dict[str, str] = {}
-        labels = [variable.label for variable in declared_variables(graph)]
+        labels = graph.labels.values()
         self._labels = [first.setdefault(label.lower(), label) for label in labels]
         self._variables = dict(zip(self._labels, graph.variables, strict=True))
         self._programs: dict[tuple[tuple[int, ...], ...], Program] = {}
-        constants = self._constants(contents, buffers, graph.names)
-        self._hold(_values(graph, contents.data), constants)
-        self._freeze(contents.trainable, graph.names)
+        refuse_unknown(buffers, self._variables, "no variable has the label")
+        self._hold_all(graph, contents, buffers)
 
     def forward(self, *args: torch.Tensor, **kwargs: torch.Tensor) -> Outputs:
         """The output of the graph, or a tuple of its outputs.
@@ -141,7 +142,8 @@ class Module(nn.Module):  # type: ignore[misc]
         for label, value in held.items():
             _refuse_indirect(f"'{label}'", value)
         values = {label: value.detach().numpy() for label, value in held.items()}
-        self._source.save(path, values, overwrite=overwrite)
+        texts = self._source
+        save_source(path, texts.text, texts.quantization, values, overwrite=overwrite)
 
     def extra_repr(self) -> str:
         """The text that `print` shows for the module itself."""
@@ -159,41 +161,34 @@ class Module(nn.Module):  # type: ignore[misc]
     def _held(self) -> dict[str, Any]:
         return {label: attrgetter(label)(self) for label in self._variables}
 
-    def _constants(
-        self, read: ReadModel, buffers: Collection[str], names: Names
-    ) -> set[str]:
-        """The labels of the variables that are no parameters."""
-        refuse_unknown(buffers, self._variables, "no variable has the label")
-        return {
-            label
-            for label, tensor in self._variables.items()
-            if label in buffers
-            or tensor.dtype != "scalar"
-            or (read.parameters is not None and names[tensor] not in read.parameters)
-        }
-
-    def _hold(self, values: Mapping[Tensor, torch.Tensor], constants: set[str]) -> None:
-        """Registers the values of variables under their labels."""
+    def _hold_all(
+        self, graph: Graph, contents: ReadModel, buffers: Collection[str]
+    ) -> None:
+        """Registers the values of variables, as parameters or as buffers."""
+        values = _values(graph, contents.data)
+        parameters, trainable = contents.parameters, contents.trainable
         for label, tensor in self._variables.items():
-            value = values[tensor]
-            try:
-                *holders, name = label.split(".")
-                holder = self
-                for step in holders:
-                    holder = _submodule(holder, step)
-                if label in constants:
-                    holder.register_buffer(name, value)
-                else:
-                    holder.register_parameter(name, nn.Parameter(value))
-            except KeyError as error:
-                message = f"the label '{label}' cannot be the name of a parameter"
-                raise UsageError(f"{message}: {error.args[0]}") from None
+            name, value = graph.names[tensor], values[tensor]
+            is_free = tensor.dtype == "scalar" and label not in buffers
+            if is_free and (parameters is None or name in parameters):
+                is_trained = trainable is None or name in trainable
+                value = nn.Parameter(value, requires_grad=is_trained)
+            self._hold(label, value)
 
-    def _freeze(self, trainable: Collection[str] | None, names: Names) -> None:
-        """Lets only variables of these names require gradients, or all for None."""
-        for label, tensor in self._variables.items():
-            if trainable is not None and names[tensor] not in trainable:
-                attrgetter(label)(self).requires_grad_(False)
+    def _hold(self, label: str, value: torch.Tensor) -> None:
+        """Registers a parameter or a buffer under its label."""
+        *holders, name = label.split(".")
+        holder = self
+        try:
+            for step in holders:
+                holder = _submodule(holder, step)
+            if isinstance(value, nn.Parameter):
+                holder.register_parameter(name, value)
+            else:
+                holder.register_buffer(name, value)
+        except KeyError as error:
+            message = f"the label '{label}' cannot be the name of a parameter"
+            raise UsageError(f"{message}: {error.args[0]}") from None
 
     # ---- Calls ----
 
@@ -277,14 +272,12 @@ def _values(graph: Graph, data: Feeds) -> dict[Tensor, torch.Tensor]:
     variables = tuple(op for op in graph.operations if op.name == "variable")
     alone = replace(graph, inputs=(), outputs=(), operations=variables)
     arrays = collect_feeds(alone, {}, data)
-    return {t: _copied(graph.names[t], t, arrays[t]) for t in graph.variables}
-
-
-def _copied(name: str, tensor: Tensor, array: Any) -> torch.Tensor:
-    if tensor.dtype not in DTYPES:
-        what = f"variable '{name}' of type {tensor.dtype}"
-        raise UsageError(f"{what} cannot be a tensor of torch")
-    return torch.tensor(array, dtype=DTYPES[tensor.dtype])
+    for tensor in graph.variables:
+        if tensor.dtype not in DTYPES:
+            what = f"variable '{graph.names[tensor]}' of type {tensor.dtype}"
+            raise UsageError(f"{what} cannot be a tensor of torch")
+    types = {t: DTYPES[t.dtype] for t in graph.variables}
+    return {t: torch.tensor(arrays[t], dtype=dtype) for t, dtype in types.items()}
 
 
 # ---- The text of a model, to be read again for other shapes ----
@@ -309,10 +302,6 @@ class ModelSource:
         return replace_variables(
             copy_outputs(from_source(self.text, None, Options(shapes)))
         )
-
-    def save(self, path: PathLike, data: Feeds, *, overwrite: bool) -> None:
-        """Writes a folder or an archive with these texts, and data by label."""
-        save_source(path, self.text, self.quantization, data, overwrite=overwrite)
 
 
 class ReadModel(NamedTuple):
@@ -346,6 +335,6 @@ def read(model: Model, data: Feeds | None) -> ReadModel:
 
 def _printed(graph: Graph) -> ModelSource:
     name = f"<{graph.name}>"
-    info = print_quantization(graph.quantization) if graph.quantization else None
+    text, info = texts_of(graph)
     quantization = None if info is None else Source(f"{name}.quant", info)
-    return ModelSource(Source(name, dumps(graph)), quantization)
+    return ModelSource(Source(name, text), quantization)
