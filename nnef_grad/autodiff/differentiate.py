@@ -251,7 +251,7 @@ class _Sweep:
             for operand, gradient in self._pulled_back(operation, alike, derivation):
                 if operand in active:
                     self._accumulate(operand, gradient, operation)
-        return self._finish({} if ones else seeds, with_outputs)
+        return self._finish(seeds, ones, with_outputs)
 
     def _seed(self, output: Tensor, ones: bool) -> Tensor:
         name = self.supply.fresh(f"grad_{self.graph.names[output]}")
@@ -327,7 +327,10 @@ class _Sweep:
 
     # The graph around what was emitted
 
-    def _finish(self, seeds: Mapping[Tensor, Tensor], with_outputs: bool) -> Backward:
+    def _finish(
+        self, sources: Mapping[Tensor, Tensor], ones: bool, with_outputs: bool
+    ) -> Backward:
+        seeds = {} if ones else sources
         self.emit.origin = None
         self.emit.naming = str
         names = self.graph.names
@@ -350,7 +353,8 @@ class _Sweep:
             declared=self.graph.custom_operations,
             notes=notes,
         )
-        graph = finished(graph, self.graph, self.emit, self.supply.taken)
+        full = sources.values() if ones else ()
+        graph = finished(graph, self.graph, self.emit, self.supply.taken, full)
         there = {t for op in graph.operations for t in op.outputs}
         undone = {graph.names[t]: b for t, b in self.undone.items() if t in there}
         return Backward(

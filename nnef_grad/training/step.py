@@ -33,7 +33,6 @@ from nnef_grad.training.gradients import (
     clipped,
     divided,
     finite,
-    fold_numbers,
 )
 from nnef_grad.training.losses import Objective, read_losses, with_losses
 from nnef_grad.training.optimizers import update
@@ -197,7 +196,7 @@ def training_step(
         with_outputs=True,
         rules=rules,
     )
-    graph = fold_numbers(without_stops(backward.graph), opset)
+    graph = without_stops(backward.graph)
     tensors = graph.tensors
     names = {tensors[seed]: LOSS_SCALE for seed in backward.seeds.values()}
     if not loss_scale:
