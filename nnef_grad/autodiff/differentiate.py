@@ -212,7 +212,9 @@ class _Sweep:
             opset, self.graph.names, simplify, self.confinement, self.named
         )
         for operation in self.graph.operations:
-            self.emit.append(operation)
+            # The numbers of a rule do not depend on a constant that is equal to them.
+            is_shared = operation.name != "constant"
+            self.emit.append(operation, is_shared=is_shared)
         self.traces = Traces(self.emit)
         self.names = GradientNames()
         self.gradients: dict[Tensor, Tensor] = {}
@@ -222,16 +224,19 @@ class _Sweep:
     def _decompose(self, graph: Graph) -> tuple[Graph, Activity]:
         """The graph with those operations on the way decomposed that are differentiated
         so, and its activity. What they are made of may be decomposed in its turn, and
-        shares no tensor that the user named: its gradient is that of its own uses.
+        shares no constant and no tensor that the user named: its gradient is that of
+        its own uses.
         """
         rules, ends = self.rules, (self.wrt, self.outputs)
+        constants = (op.outputs for op in graph.operations if op.name == "constant")
+        distinct = self.named.union(*constants)
         while True:
             activity = find_activity(graph, *ends, rules, self.stopped)
             bodies = {op: d.decompose for op, d in activity.operations}
             if not any(bodies.values()):
                 own = partial(differentiate, rules=rules)
                 return linearized(graph, activity, rules, own, self.supply)
-            graph = inline(graph, bodies.get, rules.opset, self.named)
+            graph = inline(graph, bodies.get, rules.opset, distinct)
             self.supply.taken.update(graph.tensors)
 
     # From the last operation to the first

@@ -238,6 +238,8 @@ class _Comparison:
         if backward.kind not in ("gradient", "jacobian"):
             what = "only gradients and Jacobians are compared"
             raise UsageError(f"{what} with central differences")
+        if seed < 0:
+            raise UsageError(f"the seed of random numbers is 0 or more, and not {seed}")
         self.rules, self.seed = rules or Rules(), seed
         self.rules.refuse_unknown(graph.custom_operations)
         shapes = {name: np.shape(data) for name, data in (inputs or {}).items()}

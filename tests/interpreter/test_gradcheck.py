@@ -330,3 +330,9 @@ def test_the_table_for_programs() -> None:
     (row,) = checked["check"]
     assert (row["tensor"], row["gradient"], row["shape"]) == ("x", "grad_x", [2, 3])
     assert row["verdict"] == "ok"
+
+
+def test_a_seed_is_not_negative() -> None:
+    graph = nnef_grad.loads(document("x = external(shape = [2]);\ny = exp(x);"))
+    with pytest.raises(nnef_grad.UsageError, match="0 or more, and not -1"):
+        nnef_grad.check(graph, nnef_grad.differentiate(graph), seed=-1)
