@@ -179,7 +179,7 @@ def check(
             total.
 
     Raises:
-        UsageError: `backward` is another derivative, a value does not fit its tensor,
+        UsageError: `backward` is another derivative, or of another graph, a value does not fit its tensor,
             an operation cannot be evaluated, the outputs are not finite, or memory does
             not suffice.
     """
@@ -238,6 +238,10 @@ class _Comparison:
         if backward.kind not in ("gradient", "jacobian"):
             what = "only gradients and Jacobians are compared"
             raise UsageError(f"{what} with central differences")
+        named = {*backward.gradients, *backward.outputs, *backward.stopped}
+        if not named <= graph.tensors.keys():
+            what = f"'{backward.graph.name}' is not derived from this '{graph.name}'"
+            raise UsageError(what)
         if seed < 0:
             raise UsageError(f"the seed of random numbers is 0 or more, and not {seed}")
         self.rules, self.seed = rules or Rules(), seed
@@ -253,7 +257,7 @@ class _Comparison:
         self.weights = self._weights()
         stopped = [self.tensors[name] for name in backward.stopped]
         around = self.point, self.weights, stopped, self.rules.evaluations
-        self.forward = Forward(*around)
+        self.forward = Forward(forward, *around)
 
     def run(self, report: Report | None) -> Checked:
         """Compares each gradient as soon as it is computed."""
@@ -277,7 +281,7 @@ class _Comparison:
 
     def _weights(self) -> dict[Tensor, Array]:
         """The weights of elements of outputs: random, or ones where seeds are."""
-        generator = np.random.default_rng([self.seed, len(self.point.tensors)])
+        generator = np.random.default_rng([self.seed, len(self.point)])
         is_free = self.backward.seeds or self.backward.kind == "jacobian"
         draw = generator.standard_normal if is_free else np.ones
         outputs = (self.tensors[name] for name in self.backward.outputs)
@@ -287,18 +291,21 @@ class _Comparison:
         """The gradients by name, in the order in which they are computed."""
         pairs = self.backward.seeds.items()
         seeds = {seed: self.weights[self.tensors[output]] for output, seed in pairs}
-        values = self.point.values
-        fed = {**values.inputs, **seeds}
-        wanted = {*self.backward.gradients.values()}
-        computed = results(self.backward.graph, fed, values.variables, rules=self.rules)
-        return (pair for pair in computed if pair[0] in wanted)
+        graph, named = self.backward.graph, {*self.backward.gradients.values()}
+        # The same arrays as in the forward graph: no variable is stored twice.
+        at = {name: self.point[tensor] for name, tensor in self.tensors.items()}
+        inputs = {name: at[name] for name in graph.input_names if name in at}
+        labels = ((n, label) for n, label in graph.labels.items() if n in at)
+        variables = {label.lower(): at[name] for name, label in labels}
+        computed = results(graph, {**inputs, **seeds}, variables, rules=self.rules)
+        return (pair for pair in computed if pair[0] in named)
 
     def _expect(self, name: str, gradient: Array) -> _Expected | None:
         """The predicted slope, along a telling direction; None if it is not finite."""
         if not np.isfinite(gradient).all():
             return None
         tensor = self.tensors[name]
-        value = self.point.tensors[tensor]
+        value = self.point[tensor]
         index = list(self.backward.gradients).index(name)
         generator = np.random.default_rng([self.seed, len(self.weights), index])
         size = _size(value) * float(np.linalg.norm(gradient))

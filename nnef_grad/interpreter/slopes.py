@@ -18,7 +18,7 @@ from nnef_grad.base.errors import UsageError
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.interpreter.execution import Feeds, Operations, collect_feeds, step
 from nnef_grad.interpreter.held import can_move, hold
-from nnef_grad.interpreter.random_values import Values, between, normal, random_values
+from nnef_grad.interpreter.random_values import between, normal, random_values
 from nnef_grad.ops.costs import last_uses
 
 # The rounding error of an evaluation, in units of the last place.
@@ -30,19 +30,10 @@ ROUNDINGS = 64
 _ATTEMPTS = (normal, between(0.5, 1.5), between(0.1, 0.9))
 
 
-@dataclass(frozen=True)
-class Point:
-    """Where gradients are taken: inputs and variables, and all tensors at these."""
-
-    graph: Graph
-    values: Values
-    tensors: dict[Tensor, Array]
-
-
 def point_of(
     graph: Graph, inputs: Feeds, variables: Feeds, seed: int, rules: Rules
-) -> Point:
-    """The point of the given values, with random ones for the rest."""
+) -> dict[Tensor, Array]:
+    """All tensors at the given values of inputs and variables, random ones for the rest."""
     labelled = {name.lower(): np.asarray(data) for name, data in variables.items()}
     for draw in _ATTEMPTS:
         drawn = random_values(graph, seed, draw)
@@ -52,22 +43,9 @@ def point_of(
             tensors.update(step(operation, tensors, operations=own, names=graph.names))
         outputs = (tensors[t] for t in graph.outputs)
         if all(np.isfinite(a).all() for a in outputs if a.dtype.kind == "f"):
-            return Point(graph, _values(graph, tensors, labelled), tensors)
+            return tensors
     message = f"the outputs of '{graph.name}' are not finite at random values"
     raise UsageError(f"{message}: give values at which they are")
-
-
-def _values(
-    graph: Graph, tensors: Mapping[Tensor, Array], labelled: Mapping[str, Array]
-) -> Values:
-    """The values as converted: the same arrays, to store no variable twice."""
-    variables = {
-        str(operation.attributes["label"]).lower(): tensors[operation.outputs[0]]
-        for operation in graph.operations
-        if operation.name == "variable"
-    }
-    inputs = {graph.names[tensor]: tensors[tensor] for tensor in graph.inputs}
-    return Values(inputs, {**labelled, **variables})
 
 
 # ---- The slope along a direction ----
@@ -102,19 +80,18 @@ class Forward:
 
     def __init__(
         self,
-        point: Point,
+        graph: Graph,
+        point: dict[Tensor, Array],
         weights: Mapping[Tensor, Array],
         stopped: Collection[Tensor],
         evaluations: Operations,
     ) -> None:
-        self.base = point.tensors
+        self.base = point
         self.weights = weights
         self.stopped = stopped
         self.evaluations = evaluations
-        self.names = point.graph.names
-        self.operations = list(
-            zip(point.graph.operations, last_uses(point.graph), strict=True)
-        )
+        self.names = graph.names
+        self.operations = [*zip(graph.operations, last_uses(graph), strict=True)]
         self.held: dict[Operation, Operations] = {}
         squares = (np.square(w * self.base[t]) for t, w in weights.items())
         size = sum(float(np.sum(square)) for square in squares) ** 0.5
