@@ -30,7 +30,8 @@ from nnef_grad.graph.passes import prune
 from nnef_grad.graph.symbols import at_numbers, with_numbers
 from nnef_grad.interpreter import results, with_bodies
 from nnef_grad.interpreter.execution import Feeds
-from nnef_grad.interpreter.slopes import Forward, Line, point_of
+from nnef_grad.interpreter.held import Held
+from nnef_grad.interpreter.slopes import Line, point_of
 from nnef_grad.interpreter.spread import Spread, spread_of
 from nnef_grad.ops.costs import memory_alive
 
@@ -55,6 +56,8 @@ STEPS = (3e-5, 1e-5, 1e-4, 3e-6, 3e-4, 1e-6, 1e-3, 3e-7)
 STRAIGHT = 1e-8
 # The relative difference between the errors of two steps that are taken for equal.
 SAME = 1e-2
+# The rounding error of an evaluation, for outputs of size 1.
+ROUNDING = 64 * float(np.finfo(np.float64).eps)
 # The bytes of an element, in double precision.
 ITEM = 8
 GIB = 2**30
@@ -255,9 +258,9 @@ class _Comparison:
         self.point = point_of(forward, inputs or {}, variables or {}, seed, self.rules)
         self.tensors = forward.tensors
         self.weights = self._weights()
+        weighted = replace(forward, outputs=tuple(self.weights))
         stopped = [self.tensors[name] for name in backward.stopped]
-        around = self.point, self.weights, stopped, self.rules.evaluations
-        self.forward = Forward(forward, *around)
+        self.forward = Held(weighted, self.point, self.rules.evaluations, stopped)
 
     def run(self, report: Report | None) -> Checked:
         """Compares each gradient as soon as it is computed."""
@@ -338,14 +341,25 @@ class _Comparison:
 
     def _measurements(self, expected: _Expected) -> Iterator[_Measured]:
         """Central differences; where the function is straight, one-sided ones do."""
-        line, rounding = expected.line, self.forward.rounding
+        line, weights = expected.line, self.weights.items()
+        squares = (np.square(weight * self.point[y]) for y, weight in weights)
+        rounding = ROUNDING * sum(float(np.sum(square)) for square in squares) ** 0.5
         for step_ in STEPS:
-            above = self.forward.difference(line, step_)
+            above = self._difference(line, step_)
             ahead = expected.measure(above / step_, rounding / step_)
             if ahead.error <= STRAIGHT:
                 yield ahead
-            below = self.forward.difference(line, -step_)
+            below = self._difference(line, -step_)
             yield expected.measure((above - below) / (2 * step_), rounding / step_)
+
+    def _difference(self, line: Line, step_: float) -> float:
+        """The change of the weighted sum along a line, up to some rounding."""
+        # Outside the domain of a function, differences are not numbers.
+        with np.errstate(all="ignore"):
+            moved = self.forward.outputs({line.tensor: line.at(step_)})
+            columns = zip(self.weights.items(), moved, strict=True)
+            changes = (weight * (new - self.point[y]) for (y, weight), new in columns)
+            return sum(float(np.sum(change)) for change in changes)
 
 
 def _size(value: Array) -> float:
