@@ -20,7 +20,7 @@ from fractions import Fraction
 from math import isfinite, prod
 from typing import Any, TypeGuard
 
-from nnef_grad.emit.arguments import bind_call
+from nnef_grad.emit.arguments import Call, bind_call
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
 from nnef_grad.graph.names import substitute
@@ -68,6 +68,7 @@ def with_numbers(graph: Graph, full: Mapping[Tensor, float]) -> Graph:
         value = _value(operation.name, operands)
         if value is not None:
             numbers.update(dict.fromkeys(operation.outputs, value))
+            operation = _constant(operation, value)
         elif operands != operation.operands and _keeps_shape(operation, operands):
             operation = _simplest(replace(operation, operands=operands))
             if operation.name == "copy" and operation.outputs[0] not in graph.outputs:
@@ -88,6 +89,15 @@ def _value(name: str, operands: Sequence[Operand]) -> float | None:
         return None
     value = _ARITHMETIC[name](*numbers)
     return value if isfinite(value) else None
+
+
+def _constant(operation: Operation, value: float) -> Operation:
+    """Arithmetic as a constant of its value; an operation that moves numbers stays."""
+    if operation.name not in _ARITHMETIC:
+        return operation
+    shape, definition = operation.outputs[0].shape, standard()["constant"]
+    call = Call(definition, (), {"shape": shape, "value": (value,)}, "scalar")
+    return replace(operation, **call._asdict())
 
 
 def _keeps_shape(operation: Operation, operands: Sequence[Operand]) -> bool:

@@ -83,6 +83,16 @@ def test_no_tensor_of_ones_is_a_factor(statements: str) -> None:
     assert "constant" not in {op.name for op in backward.graph.operations}
 
 
+def test_numbers_times_ones_are_constants() -> None:
+    text = document(
+        "x = external(shape = [2, 3]);\ny = matmul(x, x, transposeB = true);\nz = mul(y, 3.0);",
+        outputs="z",
+    )
+    backward = nnef_grad.differentiate(nnef_grad.loads(text), seed="ones")
+    assert "grad_y = constant(shape = [2, 2], value = [3.0]);" in str(backward.graph)
+    assert "mul" not in {op.name for op in backward.graph.operations}
+
+
 def test_ones_stay_where_they_are_broadcast_or_summed() -> None:
     text = document(
         "x = external(shape = [2, 3]);\nw = external(shape = [2]);\ny = mul(x, w);",
