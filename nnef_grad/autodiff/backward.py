@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, Union
 
-from nnef_grad.autodiff.merge_numbers import merge_numbers
+from nnef_grad.autodiff.merge_numbers import merge_numbers, with_numbers
 from nnef_grad.autodiff.unmask import unmask
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
@@ -24,7 +24,6 @@ from nnef_grad.graph.passes import (
     put_inputs_first,
     verify,
 )
-from nnef_grad.ops.traits import FED
 
 Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
 # The derivatives that a graph may have.
@@ -103,13 +102,19 @@ def summary(graph: Graph, backward: Backward) -> str:
 
 
 def finished(
-    graph: Graph, forward: Graph, emit: Emitter, reserved: Iterable[str]
+    graph: Graph,
+    forward: Graph,
+    emit: Emitter,
+    reserved: Iterable[str],
+    ones: Iterable[Tensor] = (),
 ) -> Graph:
-    """The graph emitted for a forward graph, without what is unused, with its names."""
+    """The graph emitted for a forward graph, some of whose tensors are ones, without what
+    is unused, with its names.
+    """
     used = prune(graph)
     simplified = unmask(restore(used, emit.simplified), emit.is_new)
     graph = used if simplified is used else prune(simplified)
-    graph = merge_numbers(graph, emit)
+    graph = merge_numbers(with_numbers(graph, dict.fromkeys(ones, 1.0)), emit)
     graph = _without_needless_copies(graph, forward)
     names = emit.assigned_names(graph.operations, reserved)
     return completed(replace(graph, names=names), forward.quantization)
@@ -123,7 +128,9 @@ def completed(graph: Graph, quantization: Mapping[str, Quantization]) -> Graph:
 
 
 def _without_needless_copies(graph: Graph, forward: Graph) -> Graph:
-    """The graph with gradients in place of what is only used to be copied to them."""
+    """The graph with gradients in place of what is only used to be copied to them. What
+    the forward graph computes stays: a half of the derivative may get it from the other.
+    """
     gradients = {*graph.outputs}.difference(forward.outputs)
     proper = (op for op in graph.operations if op.name == "copy" and op.inputs)
     ends = ((op.inputs[0], op.outputs[0]) for op in proper)
@@ -131,8 +138,9 @@ def _without_needless_copies(graph: Graph, forward: Graph) -> Graph:
     if not copies:
         return graph
     uses = count_uses(graph)
-    fed = {t for op in graph.operations if op.name in FED for t in op.outputs}
-    copies = {t: c for t, c in copies.items() if uses[t] == 1 and t not in fed}
+    before = (op for op in forward.operations if op.name != "constant")
+    fixed = {*graph.inputs, *(tensor for op in before for tensor in op.outputs)}
+    copies = {t: c for t, c in copies.items() if uses[t] == 1 and t not in fixed}
     results = {*copies.values()}
     operations = (op for op in graph.operations if results.isdisjoint(op.outputs))
     return replace(graph, operations=tuple(substitute(op, copies) for op in operations))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import prod
+from math import isfinite, prod
 from types import MappingProxyType
 from typing import Any
 
@@ -221,11 +221,11 @@ def hvp(
     Raises:
         UsageError, NoDerivativeError: as for `differentiate`.
     """
-    own = partial(differentiate, rules=rules)
     targets = [graph.names[x] for x in wrt_tensors(graph, wrt)]
-    first = own(graph, wrt=targets, outputs=outputs, stop=stop, seed="ones")
-    second = own(
-        first.graph, wrt=targets, outputs=[*first.gradients.values()], stop=stop
+    first = _of_sum(graph, targets, outputs, stop, rules)
+    gradients = [*first.gradients.values()]
+    second = differentiate(
+        first.graph, wrt=targets, outputs=gradients, stop=stop, rules=rules
     )
     tensors = second.graph.tensors
     vectors = {x: tensors[second.seeds[first.gradients[x]]] for x in targets}
@@ -262,14 +262,36 @@ def hessian(
         listed = ", ".join(map(repr, targets))
         raise UsageError(f"a Hessian is that of one tensor: name one of {listed}")
     (x,) = targets
-    first = differentiate(
-        graph, wrt=targets, outputs=outputs, stop=stop, seed="ones", rules=rules
-    )
+    first = _of_sum(graph, targets, outputs, stop, rules)
     second = jacobian(
         first.graph, wrt=targets, outputs=[first.gradients[x]], stop=stop, rules=rules
     )
     results = {x: second.graph.tensors[second.gradients[x]]}
     return _composed(graph, first, second.graph, "hessian", {}, results)
+
+
+def _of_sum(
+    graph: Graph,
+    wrt: Sequence[str],
+    outputs: Sequence[str] | None,
+    stop: Sequence[str],
+    rules: Rules | None,
+) -> Backward:
+    """The gradients of the sum of all output elements, in a graph that also has the tensors
+    that they do not depend on: it is differentiated with respect to these.
+    """
+    first = differentiate(
+        graph, wrt=wrt, outputs=outputs, stop=stop, seed="ones", rules=rules
+    )
+    there = {tensor for op in first.graph.operations for tensor in op.outputs}
+    named = tuple(graph.tensors[name] for name in (*wrt, *stop))
+    makers = prune(replace(graph, outputs=named)).operations
+    lost = (op for op in makers if there.isdisjoint(op.outputs))
+    operations = (*first.graph.operations, *lost)
+    names = {**graph.names, **first.graph.names}
+    return replace(
+        first, graph=replace(first.graph, operations=operations, names=names)
+    )
 
 
 @public
@@ -346,13 +368,16 @@ def gradient_penalty(
         UsageError, NoDerivativeError: as for `differentiate`.
     """
 
+    if not isfinite(norm):
+        raise UsageError(f"the norm of gradients is a finite number, and not {norm}")
+
     def penalty(emit: Emitter, gradient: Tensor) -> Tensor:
         axes = list(range(1, gradient.rank))
         total = emit("sqr", gradient, hint="squares")
         if axes:
             total = emit("sum_reduce", total, axes=axes, hint="total")
         length = emit("sqrt", emit("add", total, _EPSILON), hint="norm")
-        excess = emit("sub", length, norm, hint="excess")
+        excess = emit("sub", length, float(norm), hint="excess")
         loss = emit("sqr", excess, hint="loss")
         return emit("mean_reduce", loss, axes=[0]) if gradient.rank else loss
 

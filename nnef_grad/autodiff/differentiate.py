@@ -212,7 +212,9 @@ class _Sweep:
             opset, self.graph.names, simplify, self.confinement, self.named
         )
         for operation in self.graph.operations:
-            self.emit.append(operation)
+            # The numbers of a rule do not depend on a constant that is equal to them.
+            is_shared = operation.name != "constant"
+            self.emit.append(operation, is_shared=is_shared)
         self.traces = Traces(self.emit)
         self.names = GradientNames()
         self.gradients: dict[Tensor, Tensor] = {}
@@ -222,16 +224,19 @@ class _Sweep:
     def _decompose(self, graph: Graph) -> tuple[Graph, Activity]:
         """The graph with those operations on the way decomposed that are differentiated
         so, and its activity. What they are made of may be decomposed in its turn, and
-        shares no tensor that the user named: its gradient is that of its own uses.
+        shares no constant and no tensor that the user named: its gradient is that of
+        its own uses.
         """
         rules, ends = self.rules, (self.wrt, self.outputs)
+        constants = (op.outputs for op in graph.operations if op.name == "constant")
+        distinct = self.named.union(*constants)
         while True:
             activity = find_activity(graph, *ends, rules, self.stopped)
             bodies = {op: d.decompose for op, d in activity.operations}
             if not any(bodies.values()):
                 own = partial(differentiate, rules=rules)
                 return linearized(graph, activity, rules, own, self.supply)
-            graph = inline(graph, bodies.get, rules.opset, self.named)
+            graph = inline(graph, bodies.get, rules.opset, distinct)
             self.supply.taken.update(graph.tensors)
 
     # From the last operation to the first
@@ -251,7 +256,7 @@ class _Sweep:
             for operand, gradient in self._pulled_back(operation, alike, derivation):
                 if operand in active:
                     self._accumulate(operand, gradient, operation)
-        return self._finish({} if ones else seeds, with_outputs)
+        return self._finish(seeds, ones, with_outputs)
 
     def _seed(self, output: Tensor, ones: bool) -> Tensor:
         name = self.supply.fresh(f"grad_{self.graph.names[output]}")
@@ -327,7 +332,10 @@ class _Sweep:
 
     # The graph around what was emitted
 
-    def _finish(self, seeds: Mapping[Tensor, Tensor], with_outputs: bool) -> Backward:
+    def _finish(
+        self, sources: Mapping[Tensor, Tensor], ones: bool, with_outputs: bool
+    ) -> Backward:
+        seeds = {} if ones else sources
         self.emit.origin = None
         self.emit.naming = str
         names = self.graph.names
@@ -350,7 +358,8 @@ class _Sweep:
             declared=self.graph.custom_operations,
             notes=notes,
         )
-        graph = finished(graph, self.graph, self.emit, self.supply.taken)
+        full = sources.values() if ones else ()
+        graph = finished(graph, self.graph, self.emit, self.supply.taken, full)
         there = {t for op in graph.operations for t in op.outputs}
         undone = {graph.names[t]: b for t, b in self.undone.items() if t in there}
         return Backward(

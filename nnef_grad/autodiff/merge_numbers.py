@@ -1,5 +1,5 @@
 """Merges the numbers that a derivative multiplies tensors with, where an operation less
-is left.
+is left; before, tensors that are full of one number become numbers.
 
 grad_m = neg(total);
 share_m = div(grad_m, 32.0);      to    mean_m = mean_reduce(x, axes = [1]);
@@ -13,16 +13,21 @@ might become infinite or zero.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import isfinite, prod
 from typing import Any, TypeGuard
 
-from nnef_grad.emit.arguments import bind_call
+from nnef_grad.emit.arguments import Call, bind_call
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
 from nnef_grad.graph.names import substitute
-from nnef_grad.graph.passes import count_uses
+from nnef_grad.graph.passes import count_uses, prune
+from nnef_grad.language.library import standard
+from nnef_grad.ops.elementwise import broadcast
+from nnef_grad.ops.traits import BROADCASTING, COPYING, MOVING
 
 # How many operations are looked through.
 REACH = 8
@@ -35,6 +40,84 @@ SCALES = ("scaled_", "half_", "share_", "double_")
 # The results of products: the first is a multiple of the second, and so on; the last one
 # is a product with a number.
 Path = tuple[Tensor, ...]
+
+
+# ---- Tensors that are full of one number: the gradient of a sum begins as ones ----
+
+_ARITHMETIC: dict[str, Callable[..., float]] = {
+    "neg": operator.neg,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+}
+
+
+def with_numbers(graph: Graph, full: Mapping[Tensor, float]) -> Graph:
+    """The graph with a number in place of each tensor that is full of it, or is computed
+    from such tensors alone, where another operand has the shape of the result.
+    """
+    if not full:
+        return graph
+    numbers: dict[Any, float] = {**full}
+    same: dict[Tensor, Tensor] = {}
+    operations = []
+    for operation in graph.operations:
+        operation = substitute(operation, same)
+        operands = tuple([numbers.get(o, o) for o in operation.operands])
+        value = _value(operation.name, operands)
+        if value is not None:
+            numbers.update(dict.fromkeys(operation.outputs, value))
+            operation = _constant(operation, value)
+        elif operands != operation.operands and _keeps_shape(operation, operands):
+            operation = _simplest(replace(operation, operands=operands))
+            if operation.name == "copy" and operation.outputs[0] not in graph.outputs:
+                same[operation.outputs[0]] = operation.inputs[0]
+                continue
+        operations.append(operation)
+    return prune(replace(graph, operations=tuple(operations)))
+
+
+def _value(name: str, operands: Sequence[Operand]) -> float | None:
+    """The number that the result of an operation on numbers is full of, if it is known."""
+    numbers = [x for x in operands if isinstance(x, float)]
+    if not numbers or len(numbers) < len(operands):
+        return None
+    if name in MOVING | COPYING:
+        return numbers[0]
+    if name not in _ARITHMETIC or (name == "div" and numbers[1] == 0.0):
+        return None
+    value = _ARITHMETIC[name](*numbers)
+    return value if isfinite(value) else None
+
+
+def _constant(operation: Operation, value: float) -> Operation:
+    """Arithmetic as a constant of its value; an operation that moves numbers stays."""
+    if operation.name not in _ARITHMETIC:
+        return operation
+    shape, definition = operation.outputs[0].shape, standard()["constant"]
+    call = Call(definition, (), {"shape": shape, "value": (value,)}, "scalar")
+    return replace(operation, **call._asdict())
+
+
+def _keeps_shape(operation: Operation, operands: Sequence[Operand]) -> bool:
+    """Whether an element-wise operation has a result of the same shape with numbers."""
+    shape = operation.outputs[0].shape
+    return (
+        operation.name in BROADCASTING and broadcast(*map(shape_of, operands)) == shape
+    )
+
+
+def _simplest(operation: Operation) -> Operation:
+    """A copy or a negation in place of a product with 1 or -1."""
+    number, x = _number(operation)
+    if not isinstance(x, Tensor) or abs(number) != 1:
+        return operation
+    definition = standard()["copy" if number == 1 else "neg"]
+    return replace(operation, definition=definition, operands=(x,))
+
+
+# ---- Numbers in products ----
 
 
 def merge_numbers(graph: Graph, emit: Emitter) -> Graph:

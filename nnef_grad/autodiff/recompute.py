@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import inf
 from typing import NamedTuple
 
 from nnef_grad.autodiff.backward import Backward
@@ -121,6 +122,8 @@ def recompute(graph: Graph, limit: float) -> Recomputation:
     """
     if not limit > 0:
         raise UsageError(f"the limit of memory is positive, and not {limit}")
+    if limit == inf:
+        raise UsageError("the limit of memory is finite, and not inf")
     before = _peak(graph)
     allowed = int(limit * before if limit < 1 else limit)
     best = _best(graph, allowed)

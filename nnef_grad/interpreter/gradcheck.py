@@ -30,7 +30,8 @@ from nnef_grad.graph.passes import prune
 from nnef_grad.graph.symbols import at_numbers, with_numbers
 from nnef_grad.interpreter import results, with_bodies
 from nnef_grad.interpreter.execution import Feeds
-from nnef_grad.interpreter.slopes import Forward, Line, point_of
+from nnef_grad.interpreter.held import Held
+from nnef_grad.interpreter.slopes import Line, point_of
 from nnef_grad.interpreter.spread import Spread, spread_of
 from nnef_grad.ops.costs import memory_alive
 
@@ -55,6 +56,8 @@ STEPS = (3e-5, 1e-5, 1e-4, 3e-6, 3e-4, 1e-6, 1e-3, 3e-7)
 STRAIGHT = 1e-8
 # The relative difference between the errors of two steps that are taken for equal.
 SAME = 1e-2
+# The rounding error of an evaluation, for outputs of size 1.
+ROUNDING = 64 * float(np.finfo(np.float64).eps)
 # The bytes of an element, in double precision.
 ITEM = 8
 GIB = 2**30
@@ -179,7 +182,7 @@ def check(
             total.
 
     Raises:
-        UsageError: `backward` is another derivative, a value does not fit its tensor,
+        UsageError: `backward` is another derivative, or of another graph, a value does not fit its tensor,
             an operation cannot be evaluated, the outputs are not finite, or memory does
             not suffice.
     """
@@ -238,6 +241,12 @@ class _Comparison:
         if backward.kind not in ("gradient", "jacobian"):
             what = "only gradients and Jacobians are compared"
             raise UsageError(f"{what} with central differences")
+        named = {*backward.gradients, *backward.outputs, *backward.stopped}
+        if not named <= graph.tensors.keys():
+            what = f"'{backward.graph.name}' is not derived from this '{graph.name}'"
+            raise UsageError(what)
+        if seed < 0:
+            raise UsageError(f"the seed of random numbers is 0 or more, and not {seed}")
         self.rules, self.seed = rules or Rules(), seed
         self.rules.refuse_unknown(graph.custom_operations)
         shapes = {name: np.shape(data) for name, data in (inputs or {}).items()}
@@ -249,9 +258,9 @@ class _Comparison:
         self.point = point_of(forward, inputs or {}, variables or {}, seed, self.rules)
         self.tensors = forward.tensors
         self.weights = self._weights()
+        weighted = replace(forward, outputs=tuple(self.weights))
         stopped = [self.tensors[name] for name in backward.stopped]
-        around = self.point, self.weights, stopped, self.rules.evaluations
-        self.forward = Forward(*around)
+        self.forward = Held(weighted, self.point, self.rules.evaluations, stopped)
 
     def run(self, report: Report | None) -> Checked:
         """Compares each gradient as soon as it is computed."""
@@ -275,7 +284,7 @@ class _Comparison:
 
     def _weights(self) -> dict[Tensor, Array]:
         """The weights of elements of outputs: random, or ones where seeds are."""
-        generator = np.random.default_rng([self.seed, len(self.point.tensors)])
+        generator = np.random.default_rng([self.seed, len(self.point)])
         is_free = self.backward.seeds or self.backward.kind == "jacobian"
         draw = generator.standard_normal if is_free else np.ones
         outputs = (self.tensors[name] for name in self.backward.outputs)
@@ -285,18 +294,21 @@ class _Comparison:
         """The gradients by name, in the order in which they are computed."""
         pairs = self.backward.seeds.items()
         seeds = {seed: self.weights[self.tensors[output]] for output, seed in pairs}
-        values = self.point.values
-        fed = {**values.inputs, **seeds}
-        wanted = {*self.backward.gradients.values()}
-        computed = results(self.backward.graph, fed, values.variables, rules=self.rules)
-        return (pair for pair in computed if pair[0] in wanted)
+        graph, named = self.backward.graph, {*self.backward.gradients.values()}
+        # The same arrays as in the forward graph: no variable is stored twice.
+        at = {name: self.point[tensor] for name, tensor in self.tensors.items()}
+        inputs = {name: at[name] for name in graph.input_names if name in at}
+        labels = ((n, label) for n, label in graph.labels.items() if n in at)
+        variables = {label.lower(): at[name] for name, label in labels}
+        computed = results(graph, {**inputs, **seeds}, variables, rules=self.rules)
+        return (pair for pair in computed if pair[0] in named)
 
     def _expect(self, name: str, gradient: Array) -> _Expected | None:
         """The predicted slope, along a telling direction; None if it is not finite."""
         if not np.isfinite(gradient).all():
             return None
         tensor = self.tensors[name]
-        value = self.point.tensors[tensor]
+        value = self.point[tensor]
         index = list(self.backward.gradients).index(name)
         generator = np.random.default_rng([self.seed, len(self.weights), index])
         size = _size(value) * float(np.linalg.norm(gradient))
@@ -329,14 +341,25 @@ class _Comparison:
 
     def _measurements(self, expected: _Expected) -> Iterator[_Measured]:
         """Central differences; where the function is straight, one-sided ones do."""
-        line, rounding = expected.line, self.forward.rounding
+        line, weights = expected.line, self.weights.items()
+        squares = (np.square(weight * self.point[y]) for y, weight in weights)
+        rounding = ROUNDING * sum(float(np.sum(square)) for square in squares) ** 0.5
         for step_ in STEPS:
-            above = self.forward.difference(line, step_)
+            above = self._difference(line, step_)
             ahead = expected.measure(above / step_, rounding / step_)
             if ahead.error <= STRAIGHT:
                 yield ahead
-            below = self.forward.difference(line, -step_)
+            below = self._difference(line, -step_)
             yield expected.measure((above - below) / (2 * step_), rounding / step_)
+
+    def _difference(self, line: Line, step_: float) -> float:
+        """The change of the weighted sum along a line, up to some rounding."""
+        # Outside the domain of a function, differences are not numbers.
+        with np.errstate(all="ignore"):
+            moved = self.forward.outputs({line.tensor: line.at(step_)})
+            columns = zip(self.weights.items(), moved, strict=True)
+            changes = (weight * (new - self.point[y]) for (y, weight), new in columns)
+            return sum(float(np.sum(change)) for change in changes)
 
 
 def _size(value: Array) -> float:

@@ -19,7 +19,8 @@ the rules are checked by it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,6 +33,7 @@ from nnef_grad.interpreter import quantize
 from nnef_grad.interpreter.elementwise import Axes, aligned, max_reduce, min_reduce
 from nnef_grad.interpreter.execution import Operations, operands_of, scan, step
 from nnef_grad.interpreter.registry import HELD, Evaluation
+from nnef_grad.ops.costs import last_uses
 from nnef_grad.ops.traits import FLAT
 
 # The tolerated difference between the results of two forms of a function.
@@ -80,6 +82,43 @@ def can_move(operation: Operation, result: Tensor) -> bool:
     return result.dtype == "scalar" and operation.name not in FLAT
 
 
+class Held:
+    """A graph around a point, where all its tensors are known, with its decisions held."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        point: dict[Tensor, Array],
+        own: Operations,
+        stopped: Iterable[Tensor] = (),
+    ) -> None:
+        self._graph, self._point, self._own = graph, point, own
+        self._stopped = {*stopped}
+        self._operations = [*zip(graph.operations, last_uses(graph), strict=True)]
+        self._held: dict[Operation, Operations] = {}
+
+    def outputs(self, moved: dict[Tensor, Array]) -> list[Array]:
+        """The outputs for other values of some tensors, whose dependents are computed."""
+        tensors = ChainMap(moved, self._point)
+        fixed, outputs = {*moved, *self._stopped}, self._graph.outputs
+        for operation, dead in self._operations:
+            if any(t in moved for t in operation.inputs):
+                moving = [t for t in operation.outputs if can_move(operation, t)]
+                results = self._results(operation, tensors) if moving else {}
+                moved.update((t, results[t]) for t in moving if t not in fixed)
+            for past in dead.difference(outputs):
+                moved.pop(past, None)
+        return [tensors[output] for output in outputs]
+
+    def _results(
+        self, operation: Operation, tensors: Mapping[Tensor, Array]
+    ) -> dict[Tensor, Array]:
+        if operation not in self._held:
+            self._held[operation] = hold(operation, self._point, self._own)
+        evaluations, names = self._held[operation], self._graph.names
+        return step(operation, tensors, operations=evaluations, names=names)
+
+
 # ---- Loops ----
 
 _Step = Callable[[Sequence[Array]], "list[Array]"]
@@ -108,18 +147,13 @@ def _held_step(
 ) -> tuple[list[Array], _Step]:
     """The outputs of a step of a loop, and the step with its decisions held."""
     base = dict(zip(body.inputs, inputs, strict=True))
-    operations: list[tuple[Operation, Operations]] = []
     for operation in body.operations:
         if operation.name != "external":
             base.update(step(operation, base, operations=own))
-            operations.append((operation, hold(operation, base, own)))
+    graph = Held(body, base, own)
 
     def held(moved: Sequence[Array]) -> list[Array]:
-        tensors = {**base, **dict(zip(body.inputs, moved, strict=True))}
-        for operation, evaluations in operations:
-            results = step(operation, tensors, operations=evaluations)
-            tensors.update((t, x) for t, x in results.items() if can_move(operation, t))
-        return [tensors[tensor] for tensor in body.outputs]
+        return graph.outputs(dict(zip(body.inputs, moved, strict=True)))
 
     return [base[tensor] for tensor in body.outputs], held
 

@@ -6,6 +6,8 @@ A row of `rois` is a region, its first corner and then its last.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -156,16 +158,23 @@ def _surroundings(
 def _roi_resample(
     surroundings: Surroundings, input: Array, rois: Array, _: Array, **to: Any
 ) -> Array:
-    """Points over regions, as in multilinear_upsample, between the same elements."""
+    """Points over regions, as in multilinear_upsample, between the same elements: sums of
+    the elements at the corners around each point.
+    """
     items, clipped = surroundings
-    results = [input[item] for item in items]
     moved = zip(clipped, _region_points(input, rois, **to), strict=True)
-    for axis, ((base, is_inside), points) in enumerate(moved, 1):
+    ends = []
+    for axis, ((base, is_inside), points) in enumerate(moved):
         lower = np.floor(base).astype(np.int64)
         weight = np.where(is_inside, points, base) - lower
-        columns = zip(results, lower, lower + (weight != 0.0), weight, strict=True)
-        results = [_between(x, axis, low, high, w) for x, low, high, w in columns]
-    return np.array(results)
+        pairs = (lower, 1.0 - weight), (lower + (weight != 0.0), weight)
+        shape = [len(items), *([1] * axis), -1, *([1] * (len(clipped) - axis))]
+        ends.append([(i.reshape(shape[:-1]), w.reshape(shape)) for i, w in pairs])
+    x = np.ascontiguousarray(np.moveaxis(input, 1, -1))
+    region = items.reshape(-1, *[1] * len(ends))
+    corners = (zip(*corner, strict=True) for corner in product(*ends))
+    parts = (x[(region, *places)] * prod(weights) for places, weights in corners)
+    return np.moveaxis(sum(parts), -1, 1)
 
 
 # ---- Regions ----

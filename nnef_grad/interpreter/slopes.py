@@ -1,13 +1,7 @@
-"""A graph as a function around one point: the slopes of a weighted sum of its outputs.
-
-Evaluation is in float64. Every decision of the graph is held as it is at the point: see
-held.py. Nothing here depends on gradients.
-"""
+"""Where gradients are checked: the point, and lines through it. Evaluation is in float64."""
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,34 +9,18 @@ import numpy as np
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
-from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.interpreter.execution import Feeds, Operations, collect_feeds, step
-from nnef_grad.interpreter.held import can_move, hold
-from nnef_grad.interpreter.random_values import Values, between, normal, random_values
-from nnef_grad.ops.costs import last_uses
-
-# The rounding error of an evaluation, in units of the last place.
-ROUNDINGS = 64
-
-# ---- The point ----
+from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.interpreter.execution import Feeds, collect_feeds, step
+from nnef_grad.interpreter.random_values import between, normal, random_values
 
 # Distributions to try in order, until the outputs are finite.
 _ATTEMPTS = (normal, between(0.5, 1.5), between(0.1, 0.9))
 
 
-@dataclass(frozen=True)
-class Point:
-    """Where gradients are taken: inputs and variables, and all tensors at these."""
-
-    graph: Graph
-    values: Values
-    tensors: dict[Tensor, Array]
-
-
 def point_of(
     graph: Graph, inputs: Feeds, variables: Feeds, seed: int, rules: Rules
-) -> Point:
-    """The point of the given values, with random ones for the rest."""
+) -> dict[Tensor, Array]:
+    """All tensors at the given values of inputs and variables, random ones for the rest."""
     labelled = {name.lower(): np.asarray(data) for name, data in variables.items()}
     for draw in _ATTEMPTS:
         drawn = random_values(graph, seed, draw)
@@ -52,25 +30,9 @@ def point_of(
             tensors.update(step(operation, tensors, operations=own, names=graph.names))
         outputs = (tensors[t] for t in graph.outputs)
         if all(np.isfinite(a).all() for a in outputs if a.dtype.kind == "f"):
-            return Point(graph, _values(graph, tensors, labelled), tensors)
+            return tensors
     message = f"the outputs of '{graph.name}' are not finite at random values"
     raise UsageError(f"{message}: give values at which they are")
-
-
-def _values(
-    graph: Graph, tensors: Mapping[Tensor, Array], labelled: Mapping[str, Array]
-) -> Values:
-    """The values as converted: the same arrays, to store no variable twice."""
-    variables = {
-        str(operation.attributes["label"]).lower(): tensors[operation.outputs[0]]
-        for operation in graph.operations
-        if operation.name == "variable"
-    }
-    inputs = {graph.names[tensor]: tensors[tensor] for tensor in graph.inputs}
-    return Values(inputs, {**labelled, **variables})
-
-
-# ---- The slope along a direction ----
 
 
 @dataclass(frozen=True)
@@ -95,58 +57,3 @@ class Line:
         axes = list(range(gradient.ndim))
         product = np.einsum(gradient, axes, self.direction, axes, [])
         return self.scale * float(product)
-
-
-class Forward:
-    """The weighted sum of a graph's outputs around a point, with decisions held."""
-
-    def __init__(
-        self,
-        point: Point,
-        weights: Mapping[Tensor, Array],
-        stopped: Collection[Tensor],
-        evaluations: Operations,
-    ) -> None:
-        self.base = point.tensors
-        self.weights = weights
-        self.stopped = stopped
-        self.evaluations = evaluations
-        self.names = point.graph.names
-        self.operations = list(
-            zip(point.graph.operations, last_uses(point.graph), strict=True)
-        )
-        self.held: dict[Operation, Operations] = {}
-        squares = (np.square(w * self.base[t]) for t, w in weights.items())
-        size = sum(float(np.sum(square)) for square in squares) ** 0.5
-        self.rounding = ROUNDINGS * float(np.finfo(np.float64).eps) * size
-
-    def difference(self, line: Line, step_: float) -> float:
-        """The change of the sum along a line, up to some `rounding`."""
-        # Outside the domain of a function, differences are not numbers.
-        with np.errstate(all="ignore"):
-            moved = self._outputs(line.tensor, line.at(step_))
-            changes = (w * (moved[t] - self.base[t]) for t, w in self.weights.items())
-            return sum(float(np.sum(change)) for change in changes)
-
-    def _outputs(self, tensor: Tensor, value: Array) -> dict[Tensor, Array]:
-        """The outputs for another value of a tensor: its dependents are computed."""
-        moved = {tensor: value}
-        tensors = ChainMap(moved, self.base)
-        fixed = {tensor, *self.stopped}
-        for operation, dead in self.operations:
-            if any(t in moved for t in operation.inputs):
-                moving = [t for t in operation.outputs if can_move(operation, t)]
-                results = self._results(operation, tensors) if moving else {}
-                moved.update((t, results[t]) for t in moving if t not in fixed)
-            for past in dead.difference(self.weights):
-                moved.pop(past, None)
-        return {output: tensors[output] for output in self.weights}
-
-    def _results(
-        self, operation: Operation, tensors: Mapping[Tensor, Array]
-    ) -> dict[Tensor, Array]:
-        """The results with decisions held; the user's own evaluation is kept."""
-        if operation not in self.held:
-            self.held[operation] = hold(operation, self.base, self.evaluations)
-        held = self.held[operation]
-        return step(operation, tensors, operations=held, names=self.names)

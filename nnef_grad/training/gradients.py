@@ -1,21 +1,17 @@
-"""Gradients before an optimizer uses them: known numbers, the scale of the loss, clipping.
+"""Gradients before an optimizer uses them: the scale of the loss, clipping.
 
 Gradients are keyed by the name of their variable; results are named after it.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nnef_grad.base.source import Source
-from nnef_grad.emit.bodies import Decompose, inline
-from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
+from nnef_grad.graph.ir import Operation, Tensor
 from nnef_grad.language.parser import parse_fragments
-from nnef_grad.ops.elementwise import broadcast
-from nnef_grad.ops.registry import OpSet
 from nnef_grad.training.draft import Draft
 
 Gradients = Mapping[str, Tensor]
@@ -104,55 +100,3 @@ def _combined(
     whole = reduce(lambda x, y: emit(operation, x, y, hint=f"{word}_of_some"), parts)
     emit.set_hint(whole, word)
     return whole
-
-
-# ---- Tensors that are full of one known number: the gradient of a loss begins as ones ----
-
-# What leaves the numbers of a tensor as they are, in another order or shape.
-_MOVING = {"copy", "reshape", "squeeze", "transpose", "unsqueeze"}
-_ARITHMETIC: dict[str, Callable[[float, float], float]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "div": operator.truediv,
-}
-_BROADCASTING = {*_ARITHMETIC, "max", "min", "select"}
-
-
-def fold_numbers(graph: Graph, opset: OpSet) -> Graph:
-    """The graph with a literal in place of each tensor that is full of one number, where
-    another operand has the shape of the result.
-    """
-    known: dict[Any, float] = {}
-
-    def body(operation: Operation) -> Decompose | None:
-        operands = tuple([known.get(x, x) for x in operation.operands])
-        value, shape = _value(operation, operands), operation.outputs[0].shape
-        if value is not None:
-            known[operation.outputs[0]] = value
-            if operation.name == "constant":
-                return None
-            return lambda emit, _: [emit("constant", shape=shape, value=(value,))]
-        is_changed = operands != operation.operands and operation.name in _BROADCASTING
-        if is_changed and broadcast(*map(shape_of, operands)) == shape:
-            return lambda emit, op: emit.emit_again(op, operands)
-        return None
-
-    return inline(graph, body, opset)
-
-
-def _value(operation: Operation, operands: Sequence[Operand]) -> float | None:
-    """The number that the result of an operation is full of, if that is known."""
-    if operation.name == "constant" and operation.outputs[0].dtype == "scalar":
-        first, *others = {*operation.attributes["value"]}
-        return None if others else first
-    numbers = [x for x in operands if isinstance(x, float)]
-    if not numbers or len(numbers) < len(operands):
-        return None
-    if operation.name in _MOVING:
-        return numbers[0]
-    if operation.name not in _ARITHMETIC or (
-        operation.name == "div" and not numbers[1]
-    ):
-        return None
-    return _ARITHMETIC[operation.name](*numbers)

@@ -33,7 +33,6 @@ from nnef_grad.training.gradients import (
     Gradients,
     clipped,
     finite,
-    fold_numbers,
     of_each,
 )
 from nnef_grad.training.losses import Objective, read_losses, with_losses
@@ -198,7 +197,7 @@ def training_step(
         with_outputs=True,
         rules=rules,
     )
-    graph = fold_numbers(without_stops(backward.graph), opset)
+    graph = without_stops(backward.graph)
     tensors = graph.tensors
     names = {tensors[seed]: LOSS_SCALE for seed in backward.seeds.values()}
     if not loss_scale:

@@ -59,7 +59,18 @@ graph normed( x ) -> ( y )
     y = mul(g, h);
 }
 """
-NETS = {"layers": LAYERS, "normed": NORMED}
+# The gradients depend on no bias.
+LINEAR = """
+version 1.0;
+graph linear_layer( x ) -> ( y )
+{
+    x = external(shape = [2, 3]);
+    w = variable(shape = [4, 3], label = 'w');
+    b = variable(shape = [1, 4], label = 'b');
+    y = linear(x, w, b);
+}
+"""
+NETS = {"layers": LAYERS, "normed": NORMED, "linear": LINEAR}
 
 
 def drawn(text: str, seed: int = 0) -> tuple[Values, Values]:
@@ -256,6 +267,36 @@ def test_a_hessian_is_that_of_one_tensor() -> None:
         nnef_grad.hessian(nnef_grad.loads(NORMED))
 
 
+def test_the_hessian_of_what_the_gradients_do_not_depend_on() -> None:
+    graph = nnef_grad.loads(LINEAR)
+    for made in (nnef_grad.hessian(graph, wrt="b"), nnef_grad.hvp(graph, wrt="b")):
+        assert "constant(shape" in emitted(made, graph)
+    assert nnef_grad.hvp(graph, wrt="x", stop=["y"]).gradients == {"x": "hvp_x"}
+
+
+def test_numbers_of_a_derivative_are_no_constants_of_the_graph() -> None:
+    """Otherwise the zeros of grad_z would move with c."""
+    graph = nnef_grad.loads(
+        """
+        version 1.0;
+        graph net( x, z ) -> ( y )
+        {
+            x = external(shape = [3]);
+            z = external(shape = [3]);
+            c = constant(shape = [3], value = [0.0]);
+            f = floor(z);
+            p = mul(x, c);
+            y = add(p, f);
+        }
+        """
+    )
+    first = nnef_grad.differentiate(graph).graph
+    second = nnef_grad.differentiate(first, wrt=["c"], outputs=["grad_z"])
+    assert second.warnings == (
+        "'c' does not influence 'grad_z': its gradient is zeros",
+    )
+
+
 # ---- Functions of gradients ----
 
 
@@ -288,6 +329,14 @@ def test_a_gradient_penalty_and_its_gradient() -> None:
     again = nnef_grad.differentiate(made.graph, wrt="w", seed="ones")
     twice = reference.evaluate(nnef_grad.dumps(again), feeds, variables)
     torch.testing.assert_close(twice["grad_w"], by_w)
+
+
+def test_the_norm_of_a_gradient_penalty() -> None:
+    graph = nnef_grad.loads(NORMED)
+    whole, half = (nnef_grad.gradient_penalty(graph, norm=n) for n in (2, 2.0))
+    assert str(whole) == str(half)
+    with pytest.raises(nnef_grad.UsageError, match="finite number, and not nan"):
+        nnef_grad.gradient_penalty(graph, norm=float("nan"))
 
 
 # ---- The command line ----

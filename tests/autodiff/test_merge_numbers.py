@@ -59,3 +59,59 @@ def test_what_is_left(statements: str) -> None:
     operations = [op for op in emitted(statements).operations if op.origin is not None]
     numbers = [o for op in operations for o in op.operands if isinstance(o, float)]
     assert sorted(map(str, numbers)) == LEFT[statements]
+
+
+# Statements with input x and variable w, and the operations of the gradient of the sum of
+# all elements of y, besides those of the forward graph.
+OF_SUMS = {
+    "y = sigmoid(x);": ["mul", "sub"],
+    "h = mul(x, 3.0); y = tanh(h);": ["mul", "sqr", "sub"],
+    "s = sqr(x); n = neg(s); m = mean_reduce(n, axes = [1]); y = squeeze(m, axes = [1]);": ["mul"],
+    "e = exp(x); y = mul(e, 2.0);": ["mul"],
+    "p = gt(x, 0.0); l = log(x); m = mul(x, l); y = select(p, m, 0.0);": ["add", "div"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("statements", OF_SUMS)
+def test_no_tensor_of_ones_is_a_factor(statements: str) -> None:
+    text = document(f"x = external(shape = [2, 3]);\n{statements}")
+    graph = nnef_grad.loads(text)
+    backward = nnef_grad.differentiate(graph, seed="ones")
+    assert nnef_grad.check(graph, backward).passed
+    emitted = [op.name for op in backward.graph.operations if op.origin is not None]
+    assert sorted(emitted) == OF_SUMS[statements]
+    assert "constant" not in {op.name for op in backward.graph.operations}
+
+
+def test_numbers_times_ones_are_constants() -> None:
+    text = document(
+        "x = external(shape = [2, 3]);\ny = matmul(x, x, transposeB = true);\nz = mul(y, 3.0);",
+        outputs="z",
+    )
+    backward = nnef_grad.differentiate(nnef_grad.loads(text), seed="ones")
+    assert "grad_y = constant(shape = [2, 2], value = [3.0]);" in str(backward.graph)
+    assert "mul" not in {op.name for op in backward.graph.operations}
+
+
+def test_ones_stay_where_they_are_broadcast_or_summed() -> None:
+    text = document(
+        "x = external(shape = [2, 3]);\nw = external(shape = [2]);\ny = mul(x, w);",
+        inputs="x, w",
+    )
+    graph = nnef_grad.loads(text)
+    backward = nnef_grad.differentiate(graph, seed="ones")
+    assert nnef_grad.check(graph, backward).passed
+    assert "grad_x = mul(grad_y, w);" in str(backward.graph)
+    assert "grad_w_sum = sum_reduce(x, axes = [1]);" in str(backward.graph)
+
+
+def test_a_half_of_a_derivative_gets_a_forward_tensor_that_is_a_gradient() -> None:
+    text = document(
+        "x = external(shape = [2, 3]);\nw = external(shape = [2, 3]);\ne = sin(x);\ny = mul(e, w);",
+        inputs="x, w",
+    )
+    graph = nnef_grad.loads(text)
+    backward = nnef_grad.differentiate(graph, wrt=["w"], seed="ones")
+    halves = nnef_grad.split(graph, backward)
+    assert halves.saved == ("saved_e",)
+    assert [op.name for op in halves.backward.operations] == ["external", "copy"]

@@ -356,3 +356,12 @@ def test_a_module_saves_less() -> None:
     assert saved[1] < saved[0]
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("limit", [0, -1.0, float("nan"), float("inf")])
+def test_a_limit_is_a_positive_number(limit: float) -> None:
+    graph = nnef_grad.loads(
+        "version 1.0;\ngraph net( x ) -> ( y ) { x = external(shape = [2]); y = exp(x); }"
+    )
+    with pytest.raises(nnef_grad.UsageError, match=f"and not {limit}"):
+        nnef_grad.recompute(graph, limit)

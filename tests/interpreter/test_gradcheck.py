@@ -330,3 +330,17 @@ def test_the_table_for_programs() -> None:
     (row,) = checked["check"]
     assert (row["tensor"], row["gradient"], row["shape"]) == ("x", "grad_x", [2, 3])
     assert row["verdict"] == "ok"
+
+
+def test_a_seed_is_not_negative() -> None:
+    graph = nnef_grad.loads(document("x = external(shape = [2]);\ny = exp(x);"))
+    with pytest.raises(nnef_grad.UsageError, match="0 or more, and not -1"):
+        nnef_grad.check(graph, nnef_grad.differentiate(graph), seed=-1)
+
+
+def test_the_derivative_of_another_graph() -> None:
+    one = document("x = external(shape = [2]);\ny = exp(x);")
+    other = document("u = external(shape = [2]);\ny = exp(u);", inputs="u")
+    backward = nnef_grad.differentiate(nnef_grad.loads(other))
+    with pytest.raises(nnef_grad.UsageError, match="is not derived from this 'net'"):
+        nnef_grad.check(nnef_grad.loads(one), backward)
