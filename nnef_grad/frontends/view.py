@@ -16,8 +16,11 @@ from nnef_grad.base.errors import InvalidGraphError, Problem
 from nnef_grad.base.source import Span
 from nnef_grad.frontends.reading import Reading
 from nnef_grad.frontends.values import dtype_of, shape_of
-from nnef_grad.graph.extents import Dimension
+from nnef_grad.graph.extents import Dimension, Extent
 from nnef_grad.graph.ir import Shape
+
+# Single precision holds all whole numbers below.
+EXACT = 2**24
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -89,6 +92,12 @@ class View:
         """Raises an error at the operation, unless a condition holds."""
         if not condition:
             self.refuse(message)
+
+    def require_exact(self, number: Any) -> None:
+        """Raises an error for a whole number that single precision does not have."""
+        is_exact = isinstance(number, Extent) or number < EXACT
+        what = "integers are computed in single precision"
+        self.require(is_exact, f"{what}, which has no {number} exactly")
 
     def warn(self, message: str) -> None:
         """Adds a warning at the operation."""

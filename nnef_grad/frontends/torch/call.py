@@ -24,7 +24,7 @@ from nnef_grad.base.source import Span
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.frontends.conversion import MOST_ELEMENTS, Conversion
 from nnef_grad.frontends.reading import valid_name
-from nnef_grad.frontends.torch.nodes import sources
+from nnef_grad.frontends.torch.nodes import OPERANDS, reachable
 from nnef_grad.frontends.torch.symbols import Symbols
 from nnef_grad.frontends.values import converted, dtype_of, is_known, is_uniform, simple
 from nnef_grad.frontends.view import View, entering
@@ -250,7 +250,7 @@ class Call(View):
 
     def has_infinity(self, nodes: Sequence[Any]) -> bool:
         """Whether infinity is written where the values of nodes are computed."""
-        numbers = (x for node in sources(nodes) for x in node.args)
+        numbers = (x for node in reachable(nodes, OPERANDS) for x in node.args)
         return any(isinstance(x, float) and isinf(x) for x in numbers)
 
     def stopped(self, x: Any) -> Any:

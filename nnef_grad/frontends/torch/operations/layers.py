@@ -38,6 +38,8 @@ def added(call: Call, x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> 
     y = matmul(call, a, b)
     if call.packet == "addbmm":
         y = call("squeeze", call("sum_reduce", y, axes=[0]), axes=[0])
+    if call.result_dtype == "integer":
+        alpha, beta = int(alpha), int(beta)
     y = y if alpha == 1 else call("mul", y, float(alpha))
     if beta == 0:
         return y

@@ -109,7 +109,8 @@ def deviation(call: Call, x: Any, *_: Any) -> Any:
     average, variance = call("moments", x, axes=along)
     if correction:
         size = prod(shape_of(x)[axis] for axis in along)
-        call.require(size != correction, f"there is no variance of {size} elements")
+        is_enough = not isinstance(size, int) or size > correction
+        call.require(is_enough, f"there is no variance of {size} elements")
         whole = int(correction) if correction == int(correction) else correction
         ratio = call.ratio(size, size - whole)
         variance = call("mul", variance, ratio, hint="unbiased")
