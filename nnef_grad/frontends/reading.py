@@ -29,7 +29,6 @@ from nnef_grad.frontends.values import (
     is_known,
     is_open,
     is_uniform,
-    items_of,
     shape_of,
     simple,
 )
@@ -234,14 +233,9 @@ class Reading(Evaluator):
         generic = dtype
         if generic is None and fragment.deduces_dtype:
             generic = common_dtype(
-                item
+                values[p.name]
                 for p in fragment.generic_parameters
                 if p.name in values and p in fragment.operands
-                for item in (
-                    items_of(values[p.name])
-                    if isinstance(p.type, ArrayType)
-                    else [values[p.name]]
-                )
             )
         is_computed = operands and all(map(is_known, operands))
         # Attributes may have symbols that no operand has, as the shape of the result.

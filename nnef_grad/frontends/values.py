@@ -10,6 +10,7 @@ Where a tensor of the graph is wanted it becomes a literal or a constant.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,6 @@ from nnef_grad.graph.extents import Extent, has_symbols
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language.types import MAX_INTEGER
 from nnef_grad.ops.elementwise import broadcast_shape
-
-# The data of variables, by label.
 
 # NNEF cannot write what is infinite.
 LARGEST = float(np.finfo(np.float32).max)
@@ -105,8 +104,11 @@ def dtype_of(value: Any) -> str:
 
 
 def common_dtype(values: Iterable[Any]) -> str:
-    """The data type of the first tensor among values, or the one that holds all numbers."""
-    operands = list(values)
+    """The data type of the first tensor among values, which may be in lists, or the one that
+    holds all numbers.
+    """
+    lists = (x if isinstance(x, (list, tuple)) else [x] for x in values)
+    operands = list(chain.from_iterable(lists))
     dtypes = [x.dtype for x in operands if isinstance(x, Tensor)]
     if dtypes:
         return dtypes[0]

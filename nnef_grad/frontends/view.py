@@ -175,9 +175,9 @@ class View:
         """A value, repeated to a shape."""
         wide = self.of_rank(x, len(shape))
         own = shape_of(wide)
-        repeats = [n if m != n else 1 for m, n in zip(own, shape, strict=True)]
-        if all(n == 1 for n in repeats if isinstance(n, int)) and own == tuple(shape):
+        if own == tuple(shape):
             return wide
+        repeats = [n if m != n else 1 for m, n in zip(own, shape, strict=True)]
         return self("tile", wide, repeats=repeats)
 
     def axes(self, axes: Any, rank: int) -> list[int]:

@@ -104,9 +104,7 @@ def _moved(
     moved = []
     for old, new in zip(running, (mean, unbiased), strict=True):
         moment = call.reshaped(new, [shape[1]], "moment")
-        kept = call("mul", old, 1.0 - momentum, hint="kept")
-        part = call("mul", moment, momentum, hint="part")
-        moved.append(call.stopped(call("add", kept, part)))
+        moved.append(call.stopped(call.expand("moved", old, moment, momentum=momentum)))
     return moved
 
 
