@@ -22,7 +22,6 @@ from nnef_grad.emit.evaluation import VISIT, Evaluator, Scope
 from nnef_grad.frontends.arguments import fit, match
 from nnef_grad.frontends.folding import WHOLE, fold
 from nnef_grad.frontends.values import (
-    as_array,
     common_dtype,
     converted,
     dtype_of,
@@ -280,7 +279,7 @@ class Reading(Evaluator):
         if isinstance(value, Tensor):
             return self.cast(value, dtype, hint, span)
         if is_open(value):
-            numbers = self._numbers(as_array(value))
+            numbers = self._numbers(np.asarray(value))
             return self.cast(numbers, dtype, hint, span)
         array = converted(value, dtype)
         if not array.ndim:

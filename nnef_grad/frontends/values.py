@@ -49,16 +49,11 @@ def is_known(value: object) -> bool:
     return isinstance(value, (bool, int, float, Extent, np.ndarray))
 
 
-def as_array(value: Any) -> Array:
-    """A known value as an array."""
-    return np.asarray(value)
-
-
 def is_open(value: Any) -> bool:
     """Whether there are extents with symbols in a known value, or in one of several."""
     if isinstance(value, (list, tuple)):
         return any(map(is_open, value))
-    return as_array(value).dtype.kind == "O"
+    return np.asarray(value).dtype.kind == "O"
 
 
 def as_extents(extents: Iterable[Any]) -> Array:
@@ -69,7 +64,7 @@ def as_extents(extents: Iterable[Any]) -> Array:
 
 def without_objects(value: Any) -> Array:
     """An array that was computed of extents: of objects only where some have symbols."""
-    array = as_array(value)
+    array = np.asarray(value)
     if array.dtype.kind != "O" or any(isinstance(x, Extent) for x in array.flat):
         return array
     return np.array(array.tolist())
@@ -87,7 +82,7 @@ def simple(array: Array) -> Any:
 
 def shape_of(value: Any) -> Shape:
     """The shape of a tensor or of a known value."""
-    return value.shape if isinstance(value, Tensor) else as_array(value).shape
+    return value.shape if isinstance(value, Tensor) else np.asarray(value).shape
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
@@ -100,7 +95,7 @@ def dtype_of(value: Any) -> str:
     """The data type of a tensor or of a known value."""
     if isinstance(value, Tensor):
         return value.dtype
-    return DTYPES[as_array(value).dtype.kind]
+    return DTYPES[np.asarray(value).dtype.kind]
 
 
 def common_dtype(values: Iterable[Any]) -> str:
@@ -120,7 +115,7 @@ def converted(value: Any, dtype: str) -> Array:
     """A known value as an array of a data type. Numbers become integers by truncation.
     Infinities, and what does not fit, become the largest number.
     """
-    array = as_array(value)
+    array = np.asarray(value)
     if dtype == "integer" and is_open(array):
         return array
     if dtype == "integer" and array.dtype.kind == "f":

@@ -7,6 +7,7 @@ declared order. It returns the value of the result, or a tuple of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -38,6 +39,7 @@ def entering(table: dict[str, Any]) -> Callable[..., Callable[[Function], Functi
     return named
 
 
+@dataclass(eq=False)
 class View:
     """An invocation, and methods to emit what takes its place.
 
@@ -49,14 +51,11 @@ class View:
         dtype: the data type that it gives, if any.
     """
 
-    def __init__(
-        self, reading: Reading, name: str, hint: str, span: Span, dtype: str | None
-    ) -> None:
-        self.reading = reading
-        self.name = name
-        self.hint = hint
-        self.span = span
-        self.dtype = dtype
+    reading: Reading
+    name: str
+    hint: str
+    span: Span
+    dtype: str | None
 
     def __call__(
         self,

@@ -12,7 +12,6 @@ import numpy as np
 
 from nnef_grad.emit.arithmetic import MAX_ITEMS
 from nnef_grad.frontends.values import (
-    as_array,
     dtype_of,
     is_known,
     is_uniform,
@@ -32,7 +31,7 @@ def gather(view: View, x: Any, indices: Any, axis: int, datum_type: str = "") ->
     if is_known(indices):
         indices = np.mod(np.asarray(indices), shape_of(x)[along])
         if is_known(x):
-            return simple(as_array(np.take(as_array(x), indices, along)))
+            return simple(np.asarray(np.take(x, indices, along)))
     elif along == 0 and len(rows := view.reading.empty_rows(x)) == 1:
         view.warn(
             f"row {rows[0]} of the table has only zeros: if it is a padding_idx, it has"
@@ -175,8 +174,8 @@ def put_blocks(
 
 def _one_of(updates: Any, reduction: str) -> tuple[Any, bool]:
     """Updates, and whether one is for all indices: known equal ones are one number."""
-    if reduction == "none" and is_known(updates) and is_uniform(as_array(updates)):
-        updates = as_array(updates).flat[0].item()
+    if reduction == "none" and is_known(updates) and is_uniform(np.asarray(updates)):
+        updates = np.asarray(updates).flat[0].item()
     return updates, reduction == "none" and not shape_of(updates)
 
 

@@ -28,6 +28,7 @@ from nnef_grad.frontends.torch.nodes import OPERANDS, reachable
 from nnef_grad.frontends.torch.symbols import Symbols
 from nnef_grad.frontends.values import converted, dtype_of, is_known, is_uniform, simple
 from nnef_grad.frontends.view import View, entering
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language.library import FragmentFile
 
@@ -239,6 +240,10 @@ class Call(View):
         """A value that must not depend on what the module is fed."""
         self.require(is_known(value), f"{what} must not depend on the inputs")
         return value
+
+    def require_known(self, *extents: Any) -> None:
+        """Raises an error where extents are open."""
+        self.require(not has_symbols(extents), "the extents must be known")
 
     def alone(self, *leading: Any) -> list[Any]:
         """The first results, if there is no need of others, nor of those that are None."""

@@ -85,6 +85,7 @@ def antialiased(call: Call, x: Any, sizes: Any, is_aligned: bool, *scales: Any) 
     """
     resize = getattr(torch.ops.aten, call.packet).default
     extents, wanted = shape_of(x)[2:], call.result_shape[2:]
+    call.require_known(extents, wanted)
     factors = _factors(extents, scales)
     for axis, (n, to, factor) in enumerate(
         zip(extents, wanted, factors, strict=True), 2
