@@ -388,9 +388,10 @@ def put(call: Call, x: Any, numbers: Any, source: Any, accumulate: bool = False)
 
 @aten("masked_select")
 def _masked_select(call: Call, x: Any, mask: Any) -> Any:
+    mask = call.known(mask, "the mask")
     shape = broadcast_shapes(shape_of(x), shape_of(mask))
-    known = np.broadcast_to(call.known(mask, "the mask"), shape)
-    return rows(call, flat(call, call.broadcast(x, shape)), np.flatnonzero(known), 0)
+    places = np.flatnonzero(np.broadcast_to(mask, shape))
+    return rows(call, flat(call, call.broadcast(x, shape)), places, 0)
 
 
 # ---- Writes into views ----
