@@ -14,7 +14,7 @@ from nnef_grad.frontends.values import described, is_known, items_of
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.language import syntax
-from nnef_grad.language.matching import refuse_missing
+from nnef_grad.language.matching import parameter_at, refuse_missing
 from nnef_grad.language.types import (
     MAX_INTEGER,
     ArrayType,
@@ -36,17 +36,13 @@ def match(
     given: dict[str, syntax.Expression] = {}
     ignored: list[syntax.Keyword] = []
     for position, argument in enumerate(node.arguments):
-        if isinstance(argument, syntax.Keyword):
-            if argument.name not in names:
-                ignored.append(argument)
-                continue
+        if not isinstance(argument, syntax.Keyword):
+            name, value = parameter_at(fragment, argument, position).name, argument
+        elif argument.name in names:
             name, value = argument.name, argument.value
-        elif position < len(names):
-            name, value = names[position], argument
         else:
-            count = f"{len(names)} parameter{'s' if len(names) != 1 else ''}"
-            message = f"too many arguments: '{fragment.name}' has {count}"
-            raise InvalidGraphError(message, argument.span)
+            ignored.append(argument)
+            continue
         if name in given:
             message = f"argument '{name}' of '{fragment.name}' is given twice"
             raise InvalidGraphError(message, argument.span)

@@ -12,7 +12,7 @@ import numpy as np
 from nnef_grad.base.arrays import Array
 from nnef_grad.emit.arguments import bind
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.frontends.values import as_array, converted, dtype_of, is_open, simple
+from nnef_grad.frontends.values import converted, dtype_of, is_open, simple
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Operation, Tensor
 from nnef_grad.interpreter import EVALUATIONS
@@ -41,7 +41,7 @@ def fold(
     is_of_extents = is_open(operands)
     arrays = [
         # Beside extents with symbols integers become no scalars.
-        _each(as_array, value) if is_of_extents else _arrays(p.type, value, dtype)
+        _each(np.asarray, value) if is_of_extents else _arrays(p.type, value, dtype)
         for p, value in zip(fragment.operands, operands, strict=True)
     ]
 
@@ -77,7 +77,7 @@ def _each(function: Callable[[Any], Any], value: Any) -> Any:
 def _of_extents(operation: Operation, arrays: list[Any]) -> Any:
     """The result of an operation on extents with symbols, no integers of numpy."""
     evaluation = _OF_EXTENTS.get(operation.name) or EVALUATIONS[operation.name]
-    result = as_array(evaluation(*arrays, **operation.settings))
+    result = np.asarray(evaluation(*arrays, **operation.settings))
     has_symbols = any(isinstance(item, Extent) for item in result.flat)
     is_done = has_symbols or result.dtype.kind == "b"
     return simple(result if is_done else result.astype(np.int64))
@@ -96,7 +96,7 @@ def _has_scalars(value: Any) -> bool:
 def _result(value: Any, is_whole: bool) -> Any:
     if isinstance(value, tuple):
         return [_result(item, is_whole) for item in value]
-    array: Array = as_array(value)
+    array: Array = np.asarray(value)
     if is_whole and array.dtype.kind == "f":
         array = np.trunc(array).astype(np.int64)
     return simple(array)

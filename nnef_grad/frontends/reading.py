@@ -22,14 +22,12 @@ from nnef_grad.emit.evaluation import VISIT, Evaluator, Scope
 from nnef_grad.frontends.arguments import fit, match
 from nnef_grad.frontends.folding import FRACTIONS, WHOLE, fold
 from nnef_grad.frontends.values import (
-    as_array,
     common_dtype,
     converted,
     dtype_of,
     is_known,
     is_open,
     is_uniform,
-    items_of,
     shape_of,
     simple,
 )
@@ -234,14 +232,9 @@ class Reading(Evaluator):
         generic = dtype
         if generic is None and fragment.deduces_dtype:
             generic = common_dtype(
-                item
+                values[p.name]
                 for p in fragment.generic_parameters
                 if p.name in values and p in fragment.operands
-                for item in (
-                    items_of(values[p.name])
-                    if isinstance(p.type, ArrayType)
-                    else [values[p.name]]
-                )
             )
         is_computed = operands and all(map(is_known, operands))
         # Attributes may have symbols that no operand has, as the shape of the result.
@@ -286,7 +279,7 @@ class Reading(Evaluator):
         if isinstance(value, Tensor):
             return self.cast(value, dtype, hint, span)
         if is_open(value):
-            numbers = self._numbers(as_array(value))
+            numbers = self._numbers(np.asarray(value))
             return self.cast(numbers, dtype, hint, span)
         array = converted(value, dtype)
         if not array.ndim:

@@ -10,6 +10,7 @@ Where a tensor of the graph is wanted it becomes a literal or a constant.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,6 @@ from nnef_grad.graph.extents import Extent, has_symbols
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language.types import MAX_INTEGER
 from nnef_grad.ops.elementwise import broadcast_shape
-
-# The data of variables, by label.
 
 # NNEF cannot write what is infinite.
 LARGEST = float(np.finfo(np.float32).max)
@@ -50,16 +49,11 @@ def is_known(value: object) -> bool:
     return isinstance(value, (bool, int, float, Extent, np.ndarray))
 
 
-def as_array(value: Any) -> Array:
-    """A known value as an array."""
-    return np.asarray(value)
-
-
 def is_open(value: Any) -> bool:
     """Whether there are extents with symbols in a known value, or in one of several."""
     if isinstance(value, (list, tuple)):
         return any(map(is_open, value))
-    return as_array(value).dtype.kind == "O"
+    return np.asarray(value).dtype.kind == "O"
 
 
 def as_extents(extents: Iterable[Any]) -> Array:
@@ -70,7 +64,7 @@ def as_extents(extents: Iterable[Any]) -> Array:
 
 def without_objects(value: Any) -> Array:
     """An array that was computed of extents: of objects only where some have symbols."""
-    array = as_array(value)
+    array = np.asarray(value)
     if array.dtype.kind != "O" or any(isinstance(x, Extent) for x in array.flat):
         return array
     return np.array(array.tolist())
@@ -88,7 +82,7 @@ def simple(array: Array) -> Any:
 
 def shape_of(value: Any) -> Shape:
     """The shape of a tensor or of a known value."""
-    return value.shape if isinstance(value, Tensor) else as_array(value).shape
+    return value.shape if isinstance(value, Tensor) else np.asarray(value).shape
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
@@ -101,12 +95,15 @@ def dtype_of(value: Any) -> str:
     """The data type of a tensor or of a known value."""
     if isinstance(value, Tensor):
         return value.dtype
-    return DTYPES[as_array(value).dtype.kind]
+    return DTYPES[np.asarray(value).dtype.kind]
 
 
 def common_dtype(values: Iterable[Any]) -> str:
-    """The data type of the first tensor among values, or the one that holds all numbers."""
-    operands = list(values)
+    """The data type of the first tensor among values, which may be in lists, or the one that
+    holds all numbers.
+    """
+    lists = (x if isinstance(x, (list, tuple)) else [x] for x in values)
+    operands = list(chain.from_iterable(lists))
     dtypes = [x.dtype for x in operands if isinstance(x, Tensor)]
     if dtypes:
         return dtypes[0]
@@ -118,7 +115,7 @@ def converted(value: Any, dtype: str) -> Array:
     """A known value as an array of a data type. Numbers become integers by truncation.
     Infinities, and what does not fit, become the largest number.
     """
-    array = as_array(value)
+    array = np.asarray(value)
     if dtype == "integer" and is_open(array):
         return array
     if dtype == "integer" and array.dtype.kind == "f":

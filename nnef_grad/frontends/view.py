@@ -7,6 +7,7 @@ declared order. It returns the value of the result, or a tuple of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -16,8 +17,11 @@ from nnef_grad.base.errors import InvalidGraphError, Problem
 from nnef_grad.base.source import Span
 from nnef_grad.frontends.reading import Reading
 from nnef_grad.frontends.values import dtype_of, shape_of
-from nnef_grad.graph.extents import Dimension
+from nnef_grad.graph.extents import Dimension, Extent
 from nnef_grad.graph.ir import Shape
+
+# Single precision holds all whole numbers below.
+EXACT = 2**24
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -35,6 +39,7 @@ def entering(table: dict[str, Any]) -> Callable[..., Callable[[Function], Functi
     return named
 
 
+@dataclass(eq=False)
 class View:
     """An invocation, and methods to emit what takes its place.
 
@@ -46,14 +51,11 @@ class View:
         dtype: the data type that it gives, if any.
     """
 
-    def __init__(
-        self, reading: Reading, name: str, hint: str, span: Span, dtype: str | None
-    ) -> None:
-        self.reading = reading
-        self.name = name
-        self.hint = hint
-        self.span = span
-        self.dtype = dtype
+    reading: Reading
+    name: str
+    hint: str
+    span: Span
+    dtype: str | None
 
     def __call__(
         self,
@@ -89,6 +91,12 @@ class View:
         """Raises an error at the operation, unless a condition holds."""
         if not condition:
             self.refuse(message)
+
+    def require_exact(self, number: Any) -> None:
+        """Raises an error for a whole number that single precision does not have."""
+        is_exact = isinstance(number, Extent) or number < EXACT
+        what = "integers are computed in single precision"
+        self.require(is_exact, f"{what}, which has no {number} exactly")
 
     def warn(self, message: str) -> None:
         """Adds a warning at the operation."""
@@ -166,9 +174,9 @@ class View:
         """A value, repeated to a shape."""
         wide = self.of_rank(x, len(shape))
         own = shape_of(wide)
-        repeats = [n if m != n else 1 for m, n in zip(own, shape, strict=True)]
-        if all(n == 1 for n in repeats if isinstance(n, int)) and own == tuple(shape):
+        if own == tuple(shape):
             return wide
+        repeats = [n if m != n else 1 for m, n in zip(own, shape, strict=True)]
         return self("tile", wide, repeats=repeats)
 
     def axes(self, axes: Any, rank: int) -> list[int]:

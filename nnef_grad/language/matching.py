@@ -6,7 +6,13 @@ from collections.abc import Collection
 
 from nnef_grad.base.errors import InvalidGraphError, suggestion
 from nnef_grad.base.source import Span
-from nnef_grad.language.syntax import Expression, Fragment, Invocation, Keyword
+from nnef_grad.language.syntax import (
+    Expression,
+    Fragment,
+    Invocation,
+    Keyword,
+    Parameter,
+)
 
 
 def match(fragment: Fragment, invocation: Invocation) -> tuple[str, ...]:
@@ -40,13 +46,18 @@ def _names(fragment: Fragment, invocation: Invocation) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _at_position(fragment: Fragment, argument: Expression, position: int) -> str:
+def parameter_at(fragment: Fragment, argument: Expression, position: int) -> Parameter:
+    """The parameter at the position of an argument."""
     count = len(fragment.parameters)
     if position >= count:
         parameters = f"{count} parameter{'s' if count != 1 else ''}"
         message = f"too many arguments: '{fragment.name}' has {parameters}"
         raise InvalidGraphError(message, argument.span)
-    name = fragment.parameters[position].name
+    return fragment.parameters[position]
+
+
+def _at_position(fragment: Fragment, argument: Expression, position: int) -> str:
+    name = parameter_at(fragment, argument, position).name
     if position >= len(fragment.operands):
         message = f"an attribute needs its keyword: write {name} = {argument.span.text}"
         raise InvalidGraphError(message, argument.span, remedy="lenient")

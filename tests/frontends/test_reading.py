@@ -484,3 +484,15 @@ def test_a_training_step_of_an_export(tmp_path: Path) -> None:
     graph = nnef_grad.load(folder)
     step = nnef_grad.training_step(graph, loss="mean_squared_error", optimizer="sgd")
     assert "linear" in nnef_grad.dumps(step.graph)
+
+
+def test_places_are_refused_that_single_precision_cannot_count() -> None:
+    text = document(
+        "table = variable<scalar>(label = 't', shape = [4097, 4097]);"
+        " places = tract_core_cast(tract_core_topk(x, k = 2, axis = 1)[1], to = 'i64');"
+        " y = tract_core_gather_nd(table, places);"
+    )
+    assert error_of(text).message == (
+        "tract_core_gather_nd: integers are computed in single precision,"
+        " which has no 16785408 exactly"
+    )

@@ -10,6 +10,7 @@ import pytest
 
 import nnef_grad
 from nnef_grad import interop
+from nnef_grad.runtimes import find_runtime
 
 pytest.importorskip("torch")
 
@@ -361,6 +362,19 @@ def test_another_batch() -> None:
         (5, 2, 4, 4),
         (5, 2),
     ]
+
+
+def test_places_beyond_the_whole_numbers_of_single_precision() -> None:
+    class Chosen(nn.Module):  # type: ignore[misc]
+        def forward(self, table: Any, rows: Any, columns: Any) -> Any:
+            return table[rows, columns]
+
+    table = torch.arange(4097.0).expand(4097, 4097).sin()
+    given = [table, torch.tensor([4096, 4000]), torch.tensor([[-3], [4093]])]
+    model = interop.from_torch(Chosen(), given)
+    run = find_runtime("numpy").compile(model.graph)
+    (found,) = run([x.numpy() for x in given])
+    np.testing.assert_array_equal(found, Chosen()(*given))
 
 
 REFUSED: list[tuple[Any, Given, str]] = [

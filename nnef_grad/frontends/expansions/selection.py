@@ -12,7 +12,6 @@ import numpy as np
 
 from nnef_grad.emit.arithmetic import MAX_ITEMS
 from nnef_grad.frontends.values import (
-    as_array,
     dtype_of,
     is_known,
     is_uniform,
@@ -32,7 +31,7 @@ def gather(view: View, x: Any, indices: Any, axis: int, datum_type: str = "") ->
     if is_known(indices):
         indices = np.mod(np.asarray(indices), shape_of(x)[along])
         if is_known(x):
-            return simple(as_array(np.take(as_array(x), indices, along)))
+            return simple(np.asarray(np.take(x, indices, along)))
     elif along == 0 and len(rows := view.reading.empty_rows(x)) == 1:
         view.warn(
             f"row {rows[0]} of the table has only zeros: if it is a padding_idx, it has"
@@ -120,6 +119,7 @@ def gather_blocks(view: View, x: Any, indices: Any, batch_dims: int) -> Any:
     first = batch_dims + depth
     view.require(first <= len(shape), f"the operand has no {first} axes")
     number = _block_numbers(view, indices, shape[batch_dims:first])
+    view.require_exact(prod(shape[:first]) - 1)
     if batch_dims:
         batches = shape[:batch_dims]
         view.require(outer[:batch_dims] == list(batches), "batches differ")
@@ -174,8 +174,8 @@ def put_blocks(
 
 def _one_of(updates: Any, reduction: str) -> tuple[Any, bool]:
     """Updates, and whether one is for all indices: known equal ones are one number."""
-    if reduction == "none" and is_known(updates) and is_uniform(as_array(updates)):
-        updates = as_array(updates).flat[0].item()
+    if reduction == "none" and is_known(updates) and is_uniform(np.asarray(updates)):
+        updates = np.asarray(updates).flat[0].item()
     return updates, reduction == "none" and not shape_of(updates)
 
 
@@ -185,6 +185,7 @@ def _block_numbers(view: View, indices: Any, places: Sequence[int]) -> Any:
     depth, last = shape[-1], len(shape) - 1
     view.require(len(places) == depth, f"{depth} indices are for other axes")
     row = [1] * last + [depth]
+    view.require_exact(prod(places) - 1)
     number = _scalars(view, indices)
     extents = _numbers(view, places, row)
     is_before = view("lt", number, 0.0)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.frontends.view import View
 from nnef_grad.graph.extents import Dimension, may_exceed
@@ -25,6 +26,11 @@ class Axis(NamedTuple):
     before: int
     after: Dimension
 
+    @property
+    def whole(self) -> Dimension:
+        """The extent of the operand with what is added."""
+        return self.before + self.given + self.after
+
     def reach(self, windows: Dimension) -> Dimension:
         """The number of positions covered by so many windows."""
         return (windows - 1) * self.stride + (self.size - 1) * self.dilation + 1
@@ -33,11 +39,10 @@ class Axis(NamedTuple):
         """The axis with as much after it as a last window needs that is not full; one that
         begins after the end is dropped.
         """
-        whole = self.before + self.given + self.after
-        room = whole - self.reach(1)
+        room = self.whole - self.reach(1)
         windows = (room + self.stride - 1) // self.stride + 1
         windows -= (windows - 1) * self.stride >= self.given + self.before
-        over = self.reach(windows) - whole
+        over = self.reach(windows) - self.whole
         return self._replace(after=self.after + over) if may_exceed(over, 0) else self
 
     def longer(self, more: int) -> Axis:
@@ -46,8 +51,7 @@ class Axis(NamedTuple):
 
     def without_padding(self) -> Axis:
         """The axis of an operand that has the padding."""
-        whole = self.before + self.given + self.after
-        return self._replace(given=whole, before=0, after=0)
+        return self._replace(given=self.whole, before=0, after=0)
 
 
 def _sliding(axes: Sequence[Axis], first: int = 0) -> dict[str, Any]:
@@ -113,41 +117,32 @@ def averages(
 # ---- Blocks of images ----
 
 
-def blocks(view: View, x: Any, block: Sequence[int], **sliding: Any) -> Any:
+def blocks(view: View, x: Any, axes: Sequence[Axis]) -> Any:
     """The elements of each block of an image, [batch, channels * elements, blocks]: each
     element has a filter of its own, with a one at its place.
     """
     batch, channels, *image = shape_of(x)
+    filters, sliding = _ones(axes), _sliding(axes)
     images = view.reshaped(x, [batch * channels, 1, *image], "images")
-    elements = view("conv", images, _ones(block), 0.0, hint="elements", **sliding)
-    counts = shape_of(elements)[2:]
-    return view.reshaped(elements, [batch, channels * prod(block), prod(counts)])
+    elements = view("conv", images, filters, 0.0, hint="elements", **sliding)
+    count = prod(shape_of(elements)[2:])
+    return view.reshaped(elements, [batch, channels * len(filters), count])
 
 
-def sum_of_blocks(
-    view: View, x: Any, image: Sequence[int], block: Sequence[int], **sliding: Any
-) -> Any:
+def sum_of_blocks(view: View, x: Any, axes: Sequence[Axis]) -> Any:
     """Sums of blocks at their places in an image: what `blocks` does, transposed."""
-    columns = zip(image, block, *(sliding[name] for name in _SLIDING), strict=True)
-    counts = [
-        (n + sum(pad) - dilation * (size - 1) - 1) // stride + 1
-        for n, size, pad, stride, dilation in columns
-    ]
-    size, batch = prod(block), shape_of(x)[0]
-    channels = shape_of(x)[1] // size
-    sums = view(
-        "deconv",
-        view.reshaped(x, [batch * channels, size, *counts], "columns"),
-        *(_ones(block), 0.0),
-        hint="sums",
-        output_shape=[batch * channels, 1, *image],
-        **sliding,
-    )
+    filters = _ones(axes)
+    image: list[Any] = [axis.given for axis in axes]
+    counts = [(axis.whole - axis.reach(1)) // axis.stride + 1 for axis in axes]
+    batch, elements = shape_of(x)[0], len(filters)
+    channels = shape_of(x)[1] // elements
+    columns = view.reshaped(x, [batch * channels, elements, *counts], "columns")
+    settings = {**_sliding(axes), "output_shape": [batch * channels, 1, *image]}
+    sums = view("deconv", columns, filters, 0.0, hint="sums", **settings)
     return view.reshaped(sums, [batch, channels, *image])
 
 
-_SLIDING = ("padding", "stride", "dilation")
-
-
-def _ones(block: Sequence[int]) -> Any:
+def _ones(axes: Sequence[Axis]) -> Array:
+    """A filter for each element of a block."""
+    block = [axis.size for axis in axes]
     return np.eye(prod(block)).reshape(-1, 1, *block)

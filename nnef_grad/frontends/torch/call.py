@@ -24,10 +24,11 @@ from nnef_grad.base.source import Span
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.frontends.conversion import MOST_ELEMENTS, Conversion
 from nnef_grad.frontends.reading import valid_name
-from nnef_grad.frontends.torch.nodes import sources
+from nnef_grad.frontends.torch.nodes import OPERANDS, reachable
 from nnef_grad.frontends.torch.symbols import Symbols
 from nnef_grad.frontends.values import converted, dtype_of, is_known, is_uniform, simple
 from nnef_grad.frontends.view import View, entering
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language.library import FragmentFile
 
@@ -240,6 +241,10 @@ class Call(View):
         self.require(is_known(value), f"{what} must not depend on the inputs")
         return value
 
+    def require_known(self, *extents: Any) -> None:
+        """Raises an error where extents are open."""
+        self.require(not has_symbols(extents), "the extents must be known")
+
     def alone(self, *leading: Any) -> list[Any]:
         """The first results, if there is no need of others, nor of those that are None."""
         results = [*leading, *[None] * (len(self.fake) - len(leading))]
@@ -250,7 +255,7 @@ class Call(View):
 
     def has_infinity(self, nodes: Sequence[Any]) -> bool:
         """Whether infinity is written where the values of nodes are computed."""
-        numbers = (x for node in sources(nodes) for x in node.args)
+        numbers = (x for node in reachable(nodes, OPERANDS) for x in node.args)
         return any(isinstance(x, float) and isinf(x) for x in numbers)
 
     def stopped(self, x: Any) -> Any:

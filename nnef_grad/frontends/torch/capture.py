@@ -150,15 +150,15 @@ def _arguments(
     leaves = tree_leaves((args, kwargs))
     if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
         raise UsageError("there is no tensor among the example inputs")
-    seen: list[int] = []
+    seen: set[int] = set()
 
-    def own(leaf: Any) -> Any:
+    def own(leaf: torch.Tensor) -> torch.Tensor:
         """A tensor that is given twice as two, which torch.export takes for one."""
-        seen.append(id(leaf))
-        is_new = not isinstance(leaf, torch.Tensor) or seen.count(id(leaf)) == 1
-        return leaf if is_new else leaf.detach().clone()
+        is_again = id(leaf) in seen
+        seen.add(id(leaf))
+        return leaf.detach().clone() if is_again else leaf
 
-    args, kwargs = tree_map(own, (args, kwargs))
+    args, kwargs = tree_map_only(torch.Tensor, own, (args, kwargs))
     return args, kwargs
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from linecache import getlines
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +42,16 @@ def span_of(node: Any) -> Span:
     return _line(file, int(line))
 
 
-def sources(nodes: Iterable[Any]) -> Collection[Any]:
-    """Nodes, and all that they are computed from; what is no node is left out."""
+# The ways from a node: to what it is computed from, and to what is computed from it.
+OPERANDS, USERS = attrgetter("all_input_nodes"), attrgetter("users")
+
+
+def reachable(nodes: Iterable[Any], way: Callable[[Any], Any]) -> Collection[Any]:
+    """Nodes, and all that a way leads to; what is no node is left out."""
     waiting = [node for node in nodes if isinstance(node, torch.fx.Node)]
     reached = dict.fromkeys(waiting)
     while waiting:
-        new = [node for node in waiting.pop().all_input_nodes if node not in reached]
+        new = [node for node in way(waiting.pop()) if node not in reached]
         reached.update(dict.fromkeys(new))
         waiting += new
     return reached

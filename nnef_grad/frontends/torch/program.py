@@ -25,14 +25,13 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from nnef_grad.base.errors import Problem, UnsupportedError, UsageError
-from nnef_grad.base.source import Source, Span
 from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.conversion import declare_as_read
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.torch.call import array_of, dtype_name, function_of, value_of
 from nnef_grad.frontends.torch.capture import capture, plain, reason, silence
 from nnef_grad.frontends.torch.model import TorchModel
-from nnef_grad.frontends.torch.nodes import mark_stops, sources, writes
+from nnef_grad.frontends.torch.nodes import USERS, mark_stops, reachable, writes
 from nnef_grad.frontends.torch.reading import ProgramReading
 from nnef_grad.frontends.torch.symbols import Symbols, of_batch, symbols_of
 from nnef_grad.frontends.values import is_known
@@ -40,7 +39,6 @@ from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import put_inputs_first
 from nnef_grad.storage.files import PathLike, reading
 
-_NOWHERE = Span(Source("<module>", ""), 0, 0)
 _LOW = (torch.float16, torch.bfloat16, torch.float64)
 _STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
@@ -194,15 +192,17 @@ class _Program:
 
     def _refuse_counters(self) -> None:
         """Refuses buffers of integers, which are constants, that are changed and read."""
-        signature = self.program.graph_signature
-        last = self.program.graph.output_node().args[0]
-        pairs = list(zip(signature.output_specs, last, strict=True))
-        places = {spec.target: spec.arg.name for spec in signature.input_specs}
+        signature, graph = self.program.graph_signature, self.program.graph
+        pairs = list(
+            zip(signature.output_specs, graph.output_node().args[0], strict=True)
+        )
+        nodes = {node.name: node for node in graph.nodes}
+        places = {spec.target: nodes[spec.arg.name] for spec in signature.input_specs}
         for spec, _ in pairs:
             if spec.kind is not OutputKind.BUFFER_MUTATION or spec in self.moved:
                 continue
-            others = [node for other, node in pairs if other is not spec]
-            if places[spec.target] in {node.name for node in sources(others)}:
+            reached = reachable([places[spec.target]], USERS)
+            if any(node in reached for other, node in pairs if other is not spec):
                 message = f"the integer buffer '{spec.target}' is both changed and read"
                 raise UnsupportedError(f"{message}: make it an input")
 

@@ -177,7 +177,9 @@ def _has_failed(node: Any) -> bool:
 _NARROW = (torch.uint8, torch.int8, torch.int16)
 _GROWING = {
     "add", "sub", "rsub", "mul", "neg", "bitwise_not", "pow", "square", "sum", "cumsum",
-    "bitwise_left_shift", "__lshift__", "addcmul", "abs",
+    "bitwise_left_shift", "__lshift__", "addcmul", "abs", "prod", "cumprod", "linear",
+    "matmul", "mm", "bmm", "mv", "dot", "vdot", "einsum", "addmm", "addmv", "baddbmm",
+    "addbmm", "scatter_add",
 }  # fmt: skip
 _CASTS = {"to", "_to_copy", "type_as"}
 
@@ -189,7 +191,9 @@ def _refuse_wrapping(call: Call) -> None:
     if not is_narrow or not isinstance(target, torch._ops.OpOverload):
         return
     # The complement of a byte is one.
-    is_growing = call.packet in _GROWING and 255 not in call.node.args
+    is_complement = (call.packet, *call.node.args[:1]) == ("sub", 255)
+    is_byte = is_complement and fake.dtype is torch.uint8
+    is_growing = call.packet in _GROWING and not is_byte
     if call.packet in _CASTS:
         source = call.node.args[0].meta["val"].dtype
         # What fractions become that do not fit is not defined in PyTorch either.

@@ -16,7 +16,7 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import NoValueError, Scope
 from nnef_grad.frontends.reading import Reading
 from nnef_grad.frontends.tract.library import REFUSED, builtin, idiom_of, tract_library
-from nnef_grad.frontends.values import LARGEST, as_array, is_known
+from nnef_grad.frontends.values import LARGEST, is_known
 from nnef_grad.frontends.view import View, entering
 from nnef_grad.graph.extents import OpenExtentError, symbol
 from nnef_grad.graph.ir import Shape, Tensor
@@ -158,7 +158,7 @@ class DocumentReading(Reading):
         y = self.emitter.made_by(value, "variable") if is_tensor else None
         if y is None or stored is None or y.attributes["label"] not in stored:
             return None
-        return as_array(stored[str(y.attributes["label"])])
+        return np.asarray(stored[str(y.attributes["label"])])
 
 
 def _expanded(view: View, fragment: syntax.Fragment, values: Mapping[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -49,6 +50,10 @@ def open_length(function: Any, *shape: int) -> Case:
     )
 
 
+def closed(function: Any, *shape: int) -> Case:
+    return replace(open_length(function, *shape), refused="the extents must be known")
+
+
 CASES: Cases = {
     "mlp": open_batch(lambda: nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 2)), 4),
     "cnn": open_batch(lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 2)), 2, 6, 6),
@@ -74,4 +79,6 @@ CASES: Cases = {
     "norm over a length": open_length(lambda x: (x - x.mean(1, keepdim=True)) / (x.std(1, keepdim=True, correction=0) + 1), 4),
     "transposed": open_length(lambda x: (x.transpose(1, 2) @ x).tanh(), 3),
     "encoder layer": Case(lambda: nets.block(8), lambda r: [r(2 + r.generator.initial_seed() % 3, 5, 8)], options={"dynamic_shapes": {"x": {0: B}}}),
+    "views in memory": closed(lambda x: x.as_strided((2, 3), (1, 2)), 4),
+    "an antialiased length": closed(lambda x: F.interpolate(x[:, None], size=(3, 3), mode="bilinear", antialias=True), 4),
 }  # fmt: skip

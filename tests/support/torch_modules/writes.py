@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -225,6 +226,23 @@ class Cache(nn.Module):  # type: ignore[misc]
         return keys @ x.t()
 
 
+def written(write: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function that writes into a part of a clone."""
+
+    def forward(x: Any) -> Any:
+        y = x * 2.0
+        write(y)
+        return y * x
+
+    return forward
+
+
+def rows_of_nothing(x: Any, y: Any) -> Any:
+    x, mask = x * 2.0, torch.zeros(3, dtype=torch.bool)
+    x[mask] = y[mask]
+    return x * y
+
+
 CASES: Cases = {
     "a view of zeros": of(view_of_zeros, lambda r: [r(2, 3)]),
     "a transposed view": of(transposed_view, lambda r: [r(2, 3)]),
@@ -271,4 +289,9 @@ CASES: Cases = {
     "slice_scatter": of(lambda x, v: torch.slice_scatter(x, v, 1, 0, 4, 2) * x, lambda r: [r(2, 5), r(2, 2)]),
     "diagonal_scatter": of(lambda x, v: torch.diagonal_scatter(x, v) * x, lambda r: [r(3, 3), r(3)]),
     "masked_scatter by where": of(lambda x, m: torch.where(m, x * 2, x), lambda r: [r(3, 3), r.bools(3, 3)]),
+    "past the end": of(written(lambda x: x[10:].fill_(1.0)), lambda r: [r(3, 4)]),
+    "where nothing is": of(written(lambda x: x[2:1].add_(1.0)), lambda r: [r(3, 4)]),
+    "a diagonal outside": of(written(lambda x: x.diagonal(9).fill_(1.0)), lambda r: [r(3, 4)]),
+    "rows of an empty mask": of(rows_of_nothing, lambda r: [r(3, 4), r(3, 4)]),
+    "scattered nowhere": of(lambda x: x.scatter(1, torch.zeros(3, 0, dtype=torch.long), 2.0) * x, lambda r: [r(3, 4)]),
 }  # fmt: skip

@@ -95,13 +95,11 @@ def _pool(node: Node, x: Any) -> Any:
 def _sum_of_blocks(node: Node, x: Any, *_: Any) -> Any:
     image, block = node.items("image_shape", 1), node.items("block_shape", 2)
     ones = [1] * len(block)
-    return windows.sum_of_blocks(
-        node,
-        *(x, image, block),
-        padding=sides(node.get("pads", [0, 0] * len(block))),
-        stride=node.get("strides", ones),
-        dilation=node.get("dilations", ones),
-    )
+    settings = [node.get(name, ones) for name in ("strides", "dilations")]
+    pads = sides(node.get("pads", [0, 0] * len(block)))
+    columns = (image, block, *settings, *zip(*pads, strict=True))
+    axes = list(map(Axis._make, zip(*columns, strict=True)))
+    return windows.sum_of_blocks(node, x, axes)
 
 
 # ---- Resizing ----

@@ -54,19 +54,13 @@ _RENAMED = {"reciprocal": "rcp", "sgn": "sign", "square": "sqr"}
 # Operators of integers that are formulas by other names.
 _OPERATORS = {"__lshift__": "bitwise_left_shift", "__rshift__": "bitwise_right_shift"}
 
-# Single precision holds all whole numbers below.
-_EXACT = 2**24
-
 
 def operands(call: Call, *values: Any, dtype: str | None = None) -> list[Any]:
     """Operands with a data type, or else that of the result, and with as many axes."""
     if call.result_dtype == "integer":
         known = [x for x in values if is_known(x) and not is_open(x)]
-        most = max((np.max(np.abs(x), initial=0) for x in known), default=0)
-        message = (
-            f"integers are computed in single precision, which has no {most} exactly"
-        )
-        call.require(most < _EXACT, message)
+        for value in known:
+            call.require_exact(np.max(np.abs(value), initial=0))
     wanted = dtype or call.result_dtype
     return call.aligned(*(call.typed(x, wanted) for x in values))
 
@@ -100,7 +94,7 @@ def arithmetic(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
     """x + alpha y, x - alpha y, or x y."""
     x, y = operands(call, x, y)
     if call.result_dtype == "logical":
-        return call(_LOGIC[call.packet], x, y)
+        return call(_LOGIC[call.packet], x, y if alpha else False)
     return call(call.packet, x, y if alpha == 1 else call("mul", y, alpha, hint="part"))
 
 
@@ -287,7 +281,7 @@ def branches(
     if is_known(condition):
         return call.reading.run(then if condition else otherwise, operands)
     results = (call.reading.run(branch, operands) for branch in (then, otherwise))
-    is_true = call.typed(condition, "logical")
+    is_true = call.typed(call.reshaped(condition, []), "logical")
     return [call("select", is_true, *pair) for pair in zip(*results, strict=True)]
 
 

@@ -32,6 +32,7 @@ from nnef_grad.frontends.torch.operations.shapes import (
     select,
 )
 from nnef_grad.frontends.values import broadcast_shapes, dtype_of, is_known, shape_of
+from nnef_grad.frontends.view import EXACT
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Shape
 
@@ -90,6 +91,8 @@ def _is_range(numbers: Any, node: Any, extent: Any) -> bool:
 def _numbers(call: Call, x: Any, chosen: Selection) -> Any:
     """The numbers of what is taken, counted in row-major order of the axes."""
     extents = [shape_of(x)[axis] for axis in chosen.axes]
+    if not is_known(chosen.indices):
+        call.require_exact(prod(extents) - 1)
     number: Any = None
     for i, (index, extent) in enumerate(zip(chosen.indices, extents, strict=True)):
         place = place_of(call, index, extent)
@@ -119,15 +122,43 @@ def index(call: Call, x: Any, indices: Sequence[Any]) -> Any:
         return _joined(call, x, chosen, chosen.place)
     if _is_of_each_row(x, chosen):
         # A comparison with all places in a row is smaller than one with all in the tensor.
-        (first, axis), rank = chosen.axes, len(shape_of(x))
-        others = [a for a in range(rank) if a != first]
+        first, axis = chosen.axes
+        others = [a for a in range(len(shape_of(x))) if a != first]
         column = call("unsqueeze", chosen.indices[1], hint="column", axes=others)
-        extent = shape_of(x)[axis]
-        places = call.positions(extent, axis, rank)
-        number, end = call.typed(column, "scalar"), float(extent)
-        return call.expand("pick", x, number, places, extent=end, axis=axis)
+        return _picked(call, x, column, axis)
+    if len(chosen.axes) > 1 and not _is_countable(x, chosen):
+        return _of_rows(call, x, chosen)
     numbers = _numbers(call, x, chosen)
     return rows(call, _joined(call, x, chosen, chosen.place), numbers, chosen.place)
+
+
+def _is_countable(x: Any, chosen: Selection) -> bool:
+    """Whether single precision has the numbers of all places, if it computes them."""
+    total = prod(shape_of(x)[axis] for axis in chosen.axes)
+    return is_known(chosen.indices) or has_symbols(total) or total <= EXACT
+
+
+def _of_rows(call: Call, x: Any, chosen: Selection) -> Any:
+    """The rows at all indices but those of the last axis, and an element of each."""
+    *axes, axis = chosen.axes
+    first = chosen._replace(axes=axes, indices=chosen.indices[:-1])
+    place, count = chosen.place, len(chosen.shape)
+    numbers = call.of_rank(_numbers(call, x, first), count)
+    y = rows(call, _joined(call, x, first, place), numbers, place)
+    after = len(shape_of(y)) - place - count
+    last = call.of_rank(chosen.indices[-1], count)
+    column = call.reshaped(
+        last, [*[1] * place, *shape_of(last), *[1] * after], "column"
+    )
+    return _picked(call, y, column, first.others(len(shape_of(x))).index(axis) + count)
+
+
+def _picked(call: Call, x: Any, column: Any, axis: int) -> Any:
+    """The element of each row at an index."""
+    extent = shape_of(x)[axis]
+    places = call.positions(extent, axis, len(shape_of(x)))
+    number, end = call.typed(column, "scalar"), float(extent)
+    return call.expand("pick", x, number, places, extent=end, axis=axis)
 
 
 def _sliced(call: Call, x: Any, chosen: Selection) -> tuple[Any, Selection]:
@@ -243,6 +274,8 @@ def _put(call: Call, x: Any, numbers: Any, updates: Any, is_added: bool) -> Any:
     """Rows in place of those with some numbers, or added to them."""
     if is_known(numbers):
         places = np.ravel(numbers)
+        if not places.size:
+            return x
         if len({*places.tolist()}) == len(places):
             return _put_rows(call, x, places, updates, 0, is_added)
         call.require(is_added, _ORDER)
@@ -322,6 +355,8 @@ def scatter(
 ) -> Any:
     """Elements, or a number, in place of those that indices name, or added to them."""
     call.require(reduce == "sum", f"reduce must be 'sum', but is '{reduce}'")
+    if 0 in shape_of(numbers):
+        return x
     numbers = _row(call, numbers)
     if not call.name.endswith("value"):
         source = _row(call, source)
@@ -353,9 +388,10 @@ def put(call: Call, x: Any, numbers: Any, source: Any, accumulate: bool = False)
 
 @aten("masked_select")
 def _masked_select(call: Call, x: Any, mask: Any) -> Any:
+    mask = call.known(mask, "the mask")
     shape = broadcast_shapes(shape_of(x), shape_of(mask))
-    known = np.broadcast_to(call.known(mask, "the mask"), shape)
-    return rows(call, flat(call, call.broadcast(x, shape)), np.flatnonzero(known), 0)
+    places = np.flatnonzero(np.broadcast_to(mask, shape))
+    return rows(call, flat(call, call.broadcast(x, shape)), places, 0)
 
 
 # ---- Writes into views ----
@@ -371,6 +407,8 @@ def _slice_scatter(
     call: Call, x: Any, new: Any, axis: int = 0, start: Any = None, end: Any = None,
     step: int = 1,
 ) -> Any:  # fmt: skip
+    if 0 in shape_of(new):
+        return x
     along, begin, last, _ = bounds(call, x, axis, start, shape_of(new), step)
     if step == 1:
         return _between(call, x, new, along, begin, last)

@@ -38,6 +38,8 @@ def added(call: Call, x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> 
     y = matmul(call, a, b)
     if call.packet == "addbmm":
         y = call("squeeze", call("sum_reduce", y, axes=[0]), axes=[0])
+    if call.result_dtype == "integer":
+        alpha, beta = int(alpha), int(beta)
     y = y if alpha == 1 else call("mul", y, float(alpha))
     if beta == 0:
         return y
@@ -102,9 +104,7 @@ def _moved(
     moved = []
     for old, new in zip(running, (mean, unbiased), strict=True):
         moment = call.reshaped(new, [shape[1]], "moment")
-        kept = call("mul", old, 1.0 - momentum, hint="kept")
-        part = call("mul", moment, momentum, hint="part")
-        moved.append(call.stopped(call("add", kept, part)))
+        moved.append(call.stopped(call.expand("moved", old, moment, momentum=momentum)))
     return moved
 
 

@@ -109,7 +109,8 @@ def deviation(call: Call, x: Any, *_: Any) -> Any:
     average, variance = call("moments", x, axes=along)
     if correction:
         size = prod(shape_of(x)[axis] for axis in along)
-        call.require(size != correction, f"there is no variance of {size} elements")
+        is_enough = not isinstance(size, int) or size > correction
+        call.require(is_enough, f"there is no variance of {size} elements")
         whole = int(correction) if correction == int(correction) else correction
         ratio = call.ratio(size, size - whole)
         variance = call("mul", variance, ratio, hint="unbiased")
@@ -177,7 +178,7 @@ def cosine_similarity(
     call: Call, x: Any, y: Any, axis: int = 1, epsilon: float = 1e-8
 ) -> Any:
     """The product of x and y, each divided by its norm or by epsilon, if that is more."""
-    x, y = call.aligned(x, y)
+    x, y = (call.reshaped(v, shape_of(v) or [1]) for v in call.aligned(x, y))
     along = axes_of(call, x, axis)
     (extent,) = broadcast_shapes(*((shape_of(v)[along[0]],) for v in (x, y)))
     normal = []
@@ -258,15 +259,12 @@ def extrema(call: Call, x: Any, axis: int) -> Sequence[Any]:
     if not shape_of(x):
         return x, 0
     (along,) = axes_of(call, x, axis)
-    name, lowest = ("gt", LOWEST) if "max" in call.name else ("lt", -LOWEST)
+    lowest = LOWEST if "max" in call.name else -LOWEST
     (y,) = call.scalars(x)
     indices = call.positions(shape_of(x)[along], along, len(shape_of(x)))
     for padding in _shifts(call, y, axis):
-        before = call("pad", y, hint="before", padding=padding, value=lowest)
-        is_earlier = call(name, before, y, hint="is_earlier")
-        places = call("pad", indices, hint="places", padding=padding)
-        indices = call("select", is_earlier, places, indices, hint="indices")
-        y = call("select", is_earlier, before, y, hint="values")
+        settings: dict[str, Any] = {"padding": padding, "lowest": lowest}
+        indices, y = call.expand("extrema_so_far", y, indices, **settings)
     values = call.whole(y)
     return values, call.whole(call.broadcast(indices, shape_of(y)), "integer")
 

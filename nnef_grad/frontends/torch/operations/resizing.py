@@ -69,10 +69,17 @@ def resized(call: Call, x: Any, _sizes: Any, *settings: Any) -> Any:
     if "nearest" in call.name:
         places = "tf_half_pixel_for_nn" if "exact" in call.name else "asymmetric"
         return _resized(call, x, settings, Resizing(places, "nearest", "floor"))
+    _refuse_bytes(call)
     is_aligned, *scales = settings
     places = "align_corners" if is_aligned else "half_pixel"
     mode = "cubic" if "bicubic" in call.name else "linear"
     return _resized(call, x, scales, Resizing(places, mode, "floor"))
+
+
+def _refuse_bytes(call: Call) -> None:
+    """Refuses sums of bytes, which PyTorch computes with rounded weights."""
+    is_scalar = call.result_dtype == "scalar"
+    call.require(is_scalar, "bytes are rounded: convert them with float() before")
 
 
 # ---- Antialiasing ----
@@ -85,6 +92,8 @@ def antialiased(call: Call, x: Any, sizes: Any, is_aligned: bool, *scales: Any) 
     """
     resize = getattr(torch.ops.aten, call.packet).default
     extents, wanted = shape_of(x)[2:], call.result_shape[2:]
+    call.require_known(extents, wanted)
+    _refuse_bytes(call)
     factors = _factors(extents, scales)
     for axis, (n, to, factor) in enumerate(
         zip(extents, wanted, factors, strict=True), 2

@@ -293,6 +293,7 @@ def in_memory(
     call: Call, x: Any, size: Sequence[Any], strides: Sequence[Any], offset: Any
 ) -> Array:
     """The places of the elements of a view, in a tensor that is as in memory."""
+    call.require_known(shape_of(x), tuple(size), tuple(strides))
     base = call.node.args[0].meta["val"]
     is_plain = base.is_contiguous() and base.storage_offset() == 0
     call.require(is_plain, "the tensor must be contiguous: use slices and reshape")

@@ -46,7 +46,10 @@ def conv(call: Call, x: Any, weight: Any, bias: Any, *_: Any) -> Any:
     x, is_single = batched(call, x, len(size))
     dilation = spread(args["dilation"], len(size))
     pads = _pads(args["padding"], size, dilation)
-    axes, convolve = _axes(x, size, args["stride"], pads, dilation), windows.conv
+    axes, convolve = (
+        _axes(shape_of(x), size, args["stride"], pads, dilation),
+        windows.conv,
+    )
     if args.get("transposed", "transpose" in call.packet):
         more = spread(args["output_padding"], len(size))
         axes = [axis.longer(n) for axis, n in zip(axes, more, strict=True)]
@@ -66,11 +69,15 @@ def _pads(padding: Any, size: Sequence[int], dilation: Sequence[int]) -> list[Pa
 
 
 def _axes(
-    x: Any, size: Sequence[int], stride: Any, pads: Sequence[Pair], dilation: Any
+    shape: Sequence[Any],
+    size: Sequence[int],
+    stride: Any,
+    pads: Sequence[Pair],
+    dilation: Any,
 ) -> list[Axis]:
     """Windows along the last axes."""
     rank = len(size)
-    columns = (shape_of(x)[-rank:], size, spread(stride, rank), spread(dilation, rank))
+    columns = (shape[-rank:], size, spread(stride, rank), spread(dilation, rank))
     pairs = zip(zip(*columns, strict=True), pads, strict=True)
     return [Axis._make((*column, *pair)) for column, pair in pairs]
 
@@ -94,23 +101,21 @@ def conv_of_steps(call: Call, x: Any, weight: Any, bias: Any, pad: int = 0) -> A
 @aten("im2col")
 def _blocks(call: Call, x: Any, block: Any, *settings: Any) -> Any:
     x, is_single = batched(call, x, 2)
-    y = windows.blocks(call, x, spread(block, 2), **_sliding(settings))
+    y = windows.blocks(call, x, _blocked(shape_of(x), block, settings))
     return unbatched(call, y, is_single)
 
 
 @aten("col2im")
 def _sum_of_blocks(call: Call, x: Any, image: Any, block: Any, *settings: Any) -> Any:
     x, is_single = batched(call, x, 1)
-    sizes = spread(image, 2), spread(block, 2)
-    y = windows.sum_of_blocks(call, x, *sizes, **_sliding(settings))
+    y = windows.sum_of_blocks(call, x, _blocked(spread(image, 2), block, settings))
     return unbatched(call, y, is_single)
 
 
-def _sliding(settings: Sequence[Any]) -> dict[str, Any]:
-    """How blocks slide, from dilation, padding and stride."""
-    dilation, padding, stride = (spread(values, 2) for values in settings)
-    pads = [(pad, pad) for pad in padding]
-    return {"padding": pads, "stride": stride, "dilation": dilation}
+def _blocked(shape: Sequence[Any], block: Any, settings: Sequence[Any]) -> list[Axis]:
+    """Blocks along the axes of an image, from dilation, padding and stride."""
+    (dilation, padding, stride), size = settings, spread(block, 2)
+    return _axes(shape, size, stride, _pads(padding, size, dilation), dilation)
 
 
 # ---- Pools ----
@@ -136,7 +141,7 @@ def _pooled(call: Call, x: Any) -> list[Axis]:
     sizes = spread(args["kernel_size"], rank)
     dilation = spread(args.get("dilation", 1), rank)
     pads = _pads(args["padding"], sizes, dilation)
-    return _axes(x, sizes, args["stride"] or sizes, pads, dilation)
+    return _axes(shape_of(x), sizes, args["stride"] or sizes, pads, dilation)
 
 
 def _rank_of(call: Call) -> int:
@@ -185,7 +190,7 @@ def adaptive_avg_pool(call: Call, x: Any, _counts: Any) -> Any:
 
 def _side_by_side(call: Call, name: str, x: Any, sizes: Sequence[int]) -> Any:
     """A pool whose windows follow each other."""
-    axes = _axes(x, sizes, sizes, [(0, 0)] * len(sizes), 1)
+    axes = _axes(shape_of(x), sizes, sizes, [(0, 0)] * len(sizes), 1)
     return windows.pool(call, name, x, axes, border="ignore")
 
 

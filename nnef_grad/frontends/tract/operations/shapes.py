@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from nnef_grad.frontends.expansions import selection
 from nnef_grad.frontends.tract.evaluation import expansion
-from nnef_grad.frontends.values import as_array, is_known, shape_of
+from nnef_grad.frontends.values import is_known, shape_of
 from nnef_grad.frontends.view import View
 from nnef_grad.graph.extents import OpenExtentError, has_symbols, may_exceed
 
@@ -78,7 +80,7 @@ def dynamic_slice(
 @expansion("within_bound_index")
 def bounded_index(view: View, index: Any, extent: Any) -> Any:
     """The end of a slice, as Python cuts it off: that of a table may be open."""
-    place, size = (as_array(n).item() for n in (index, extent))
+    place, size = (np.asarray(n).item() for n in (index, extent))
     if place < 0:
         return max(0, place + size)
     try:
