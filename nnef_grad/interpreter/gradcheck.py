@@ -182,9 +182,9 @@ def check(
             total.
 
     Raises:
-        UsageError: `backward` is another derivative, or of another graph, a value does not fit its tensor,
-            an operation cannot be evaluated, the outputs are not finite, or memory does
-            not suffice.
+        UsageError: `backward` is another derivative, or of another graph, a value does
+            not fit its tensor, an operation cannot be evaluated, the outputs are not
+            finite, or memory does not suffice.
     """
     settings = inputs, variables, seed, rules, memory
     return _Comparison(graph, backward, *settings).run(report)
@@ -256,7 +256,8 @@ class _Comparison:
         forward = _without_dead(forward, self.backward)
         _refuse_too_large(forward, self.backward.graph, memory)
         self.point = point_of(forward, inputs or {}, variables or {}, seed, self.rules)
-        self.tensors = forward.tensors
+        self.variables = {n.lower(): x for n, x in (variables or {}).items()}
+        self.tensors, self.labels = forward.tensors, forward.labels
         self.weights = self._weights()
         weighted = replace(forward, outputs=tuple(self.weights))
         stopped = [self.tensors[name] for name in backward.stopped]
@@ -298,8 +299,9 @@ class _Comparison:
         # The same arrays as in the forward graph: no variable is stored twice.
         at = {name: self.point[tensor] for name, tensor in self.tensors.items()}
         inputs = {name: at[name] for name in graph.input_names if name in at}
-        labels = ((n, label) for n, label in graph.labels.items() if n in at)
-        variables = {label.lower(): at[name] for name, label in labels}
+        # A graph that was lowered may have data of its own.
+        variables: dict[str, Any] = dict(self.variables)
+        variables.update({self.labels[n].lower(): at[n] for n in self.labels})
         computed = results(graph, {**inputs, **seeds}, variables, rules=self.rules)
         return (pair for pair in computed if pair[0] in named)
 

@@ -19,10 +19,10 @@ def match(fragment: Fragment, invocation: Invocation) -> tuple[str, ...]:
     """The parameter that each argument is for; `InvalidGraphError` if one has none. Each
     form of an invocation is matched once.
     """
-    keywords = invocation.keywords
-    names = fragment.matches.get(keywords)
+    keywords, matches = invocation.keywords, fragment.matches()
+    names = matches.get(keywords)
     if names is None:
-        names = fragment.matches[keywords] = _names(fragment, invocation)
+        names = matches[keywords] = _names(fragment, invocation)
     return names
 
 

@@ -255,9 +255,12 @@ class Fragment(Named):
         return FrozenDict({n: literal_value(d) for n, d in pairs if d is not None})
 
     @cached_property
+    def _matches(self) -> dict[tuple[str | None, ...], tuple[str, ...]]:
+        return {}
+
     def matches(self) -> dict[tuple[str | None, ...], tuple[str, ...]]:
         """The parameters that arguments are for, by their keywords; see matching.py."""
-        return {}
+        return self._matches
 
     @cached_property
     def generic_parameters(self) -> tuple[Parameter, ...]:

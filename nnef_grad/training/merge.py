@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,7 +23,7 @@ from nnef_grad.training.adapters import DOWN, SCALE, UP, folded
 @public
 def merge(
     model: PathLike,
-    trained: Sequence[PathLike],
+    trained: PathLike | Sequence[PathLike],
     path: PathLike,
     *,
     overwrite: bool = False,
@@ -32,8 +33,8 @@ def merge(
 
     Args:
         model: a folder or an archive.
-        trained: folders of steps, checkpoints, or folders with the files of some
-            variables, named after their labels or after the inputs of a step. Later
+        trained: one or several folders of steps, checkpoints, or folders with the files
+            of some variables, named after their labels or after the inputs of a step. Later
             ones have priority. Adapters are added to their variables.
         path: the folder or the archive to write; its data may share the files of the model.
         overwrite: whether to replace what is there.
@@ -49,7 +50,7 @@ def merge(
     refuse_text(path)
     container = open_container(model)
     graph, own = load(model), VariableData(container)
-    trained = [trained] if isinstance(trained, str) else trained
+    trained = [trained] if isinstance(trained, (str, os.PathLike)) else trained
     stores = [load_data(place) for place in trained]
     changed: dict[str, Array] = {}
     is_merged = False
