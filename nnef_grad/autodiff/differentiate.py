@@ -9,7 +9,7 @@ received from their other uses.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
 from math import prod
 from typing import Any, Literal
@@ -206,14 +206,16 @@ class _Sweep:
         opset = rules.opset.extended(graph.fragments)
         graph = without_detours(graph, self.named.union(*own))
         self.supply = NameSupply(graph.tensors)
-        self.graph, self.activity = self._decompose(graph)
+        # The numbers of a rule do not depend on a constant that is equal to them.
+        constants = (op.outputs for op in graph.operations if op.name == "constant")
+        distinct = frozenset(t for tensors in constants for t in tensors)
+        self.graph, self.activity = self._decompose(graph, self.named | distinct)
         self.confinement = Confinement()
         self.emit = Emitter(
             opset, self.graph.names, simplify, self.confinement, self.named
         )
         for operation in self.graph.operations:
-            # The numbers of a rule do not depend on a constant that is equal to them.
-            is_shared = operation.name != "constant"
+            is_shared = distinct.isdisjoint(operation.outputs)
             self.emit.append(operation, is_shared=is_shared)
         self.traces = Traces(self.emit)
         self.names = GradientNames()
@@ -221,15 +223,13 @@ class _Sweep:
         self.reductions = 0
         self.undone: dict[Tensor, tuple[Broadcast, ...]] = {}
 
-    def _decompose(self, graph: Graph) -> tuple[Graph, Activity]:
+    def _decompose(self, graph: Graph, distinct: Set[Tensor]) -> tuple[Graph, Activity]:
         """The graph with those operations on the way decomposed that are differentiated
         so, and its activity. What they are made of may be decomposed in its turn, and
-        shares no constant and no tensor that the user named: its gradient is that of
-        its own uses.
+        shares no constant of the user and no tensor that they named: its gradient is that
+        of its own uses.
         """
         rules, ends = self.rules, (self.wrt, self.outputs)
-        constants = (op.outputs for op in graph.operations if op.name == "constant")
-        distinct = self.named.union(*constants)
         while True:
             activity = find_activity(graph, *ends, rules, self.stopped)
             bodies = {op: d.decompose for op, d in activity.operations}

@@ -154,8 +154,9 @@ def _derived(graph: Graph, backward: Backward) -> Backward:
 
 def _late(added: Sequence[Operation], backward: Backward) -> set[Tensor]:
     """The tensors that depend on gradients of outputs, and the gradients themselves."""
+    tensors = backward.graph.tensors
     gradients = (*backward.seeds.values(), *backward.gradients.values())
-    late = {backward.graph.tensors[name] for name in gradients}
+    late = {tensors[name] for name in gradients}
     for op in added:
         reads_late = not late.isdisjoint((*op.inputs, *op.outputs))
         if reads_late or not backward.seeds or is_delay(op):
@@ -309,7 +310,7 @@ def backward_half(graph: Graph, backward: Backward, cut: Cut) -> Graph:
     )
     half = prune(half)
     needed = {tensor for op in half.operations for tensor in op.inputs}
-    needed.update(whole.tensors[name] for name in backward.seeds.values())
+    needed.update(map(whole.tensors.__getitem__, backward.seeds.values()))
     needed -= computed
     inputs = (t for t in whole.inputs if t in needed)
     return completed(replace(half, inputs=(*saved, *inputs)), half.quantization)

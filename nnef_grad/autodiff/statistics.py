@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Any
 
@@ -81,7 +81,7 @@ class Statistics:
 
     def as_data(self, *, by_operation: bool = True) -> dict[str, Any]:
         """The statistics as plain data, for programs."""
-        data = asdict(self)
+        data = asdict(self if by_operation else replace(self, by_operation=()))
         if not by_operation:
             del data["by_operation"]
         return data

@@ -8,7 +8,8 @@ that remain are in values: an index out of range, shapes that do not fit each ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from nnef_grad.base.errors import InvalidGraphError, NnefGradError
@@ -23,7 +24,7 @@ from nnef_grad.language.matching import match
 from nnef_grad.language.typecheck import identifiers
 from nnef_grad.language.types import GENERIC, OPERATIONS
 
-Scope = dict[str, Any]
+Scope = MutableMapping[str, Any]
 
 # The most invocations and comprehension items that fragments may expand to, and how deep
 # fragments may call each other.
@@ -175,7 +176,7 @@ class Evaluator:
             raise InvalidGraphError(message, node.span)
         names = [loop.name for loop in node.loops]
         values: list[Any] = []
-        inner = dict(scope)
+        inner = ChainMap[str, Any]({}, scope)
         for items in zip(*iterables, strict=True):
             self._count(node.span)
             inner.update(zip(names, items, strict=True))

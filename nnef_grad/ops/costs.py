@@ -188,7 +188,7 @@ def memory_alive(
     lasting = fed | {views.get(t, t) for t in kept}
     alive, peaks = 0, []
     for operation, dead in zip(graph.operations, last_uses(graph, views), strict=True):
-        alive += sum(map(size, set(operation.outputs) - fed - views.keys()))
+        alive += sum(map(size, set(operation.outputs).difference(fed, views)))
         peaks.append(alive)
         alive -= sum(map(size, dead - lasting))
     return peaks

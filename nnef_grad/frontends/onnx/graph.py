@@ -134,12 +134,10 @@ def _model(
     reading.warnings += notes
     whole = reading.graph_of(graph.name or "graph", inputs, outputs)
     whole = declare_as_read(put_inputs_first(whole), readers=_OF_ROWS)
-    called = {n: old for n, old in reading.called.items() if n in whole.tensors}
-    shapes = {
-        name: shape
-        for name, label in whole.labels.items()
-        if (shape := reading.data[label].shape) != whole.tensors[name].shape
-    }
+    tensors = whole.tensors
+    called = {name: old for name, old in reading.called.items() if name in tensors}
+    stored = {n: reading.data[label].shape for n, label in whole.labels.items()}
+    shapes = {n: shape for n, shape in stored.items() if shape != tensors[n].shape}
     return Model(whole, reading.data_of(whole), InFile(called, shapes))
 
 

@@ -87,8 +87,9 @@ def write(
         raise UsageError(message)
     appearance = _with_gradients(in_file or InFile(), metadata)
     nodes = Nodes(lowered.graph, arrays, appearance)
+    tensors = lowered.graph.tensors
     for name, value in (defaults or {}).items():
-        tensor = lowered.graph.tensors[name]
+        tensor = tensors[name]
         nodes.put(tensor, value, f"the input '{name}'", DTYPES[tensor.dtype])
     store(nodes.model(lowered.graph, metadata), nodes.arrays, place, overwrite)
 
