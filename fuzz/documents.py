@@ -15,7 +15,7 @@ from lark import Lark
 from lark.grammar import Rule, Symbol
 
 from nnef_grad.language.lalr import grammar_path
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.language.syntax import Parameter
 from nnef_grad.language.types import ArrayType, Primitive, TensorType, TupleType, Type
 
@@ -200,7 +200,7 @@ _EXTENSIONS = ["KHR_enable_fragment_definitions", "KHR_enable_operator_expressio
 @lru_cache(maxsize=1)
 def operations() -> list[str]:
     """The standard operations that compute something."""
-    return [n for n in standard() if n not in ("external", "variable", "update")]
+    return [n for n in STDLIB if n not in ("external", "variable", "update")]
 
 
 def from_grammar(rng: Random) -> str:
@@ -275,7 +275,7 @@ def _operator(rng: Random, scope: Scope, target: str) -> str:
 
 
 def _call(rng: Random, scope: Scope, target: str) -> str:
-    fragment = standard()[rng.choice(operations())]
+    fragment = STDLIB[rng.choice(operations())]
     parameters = [
         p for p in fragment.parameters if p.default is None or rng.random() < 0.3
     ]

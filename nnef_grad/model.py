@@ -25,7 +25,7 @@ from nnef_grad.emit.quantization import read_quantization
 from nnef_grad.frontends import TRACT, dialect_of
 from nnef_grad.graph.ir import Graph, Shape
 from nnef_grad.graph.printer import has_standard_text, print_graph, print_quantization
-from nnef_grad.language.library import standard, with_fragments
+from nnef_grad.language.library import STDLIB, with_fragments
 from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.language.syntax import Document
 from nnef_grad.storage import containers, output
@@ -359,8 +359,8 @@ def from_source(
     """The graph of a source; `stored` are data for dialects that compute with them."""
     with bounded_nesting(Span(source, 0, 0)):
         for name in options.expand:
-            refuse_unknown([name], standard(), "the standard has no operation")
-            if standard()[name].body is None:
+            refuse_unknown([name], STDLIB, "the standard has no operation")
+            if STDLIB[name].body is None:
                 raise UsageError(f"'{name}' is a primitive operation: it has no body")
         rules = options.rules if options.rules is not None else Rules()
         if dialect_of(source, options.dialect) == TRACT:

@@ -15,9 +15,9 @@ import nnef_grad
 ROOT = Path(__file__).parents[1]
 PROGRAM = """
 import nnef_grad
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.language.lalr import grammar_path
-from nnef_grad.autodiff.rules import derivative_library
+from nnef_grad.autodiff.rules import DERIVATIVES
 from nnef_grad.training import training_step
 
 text = "version 1.0;\\ngraph net( x ) -> ( y ) { x = external(shape = [1]); y = relu(x); }"
@@ -27,7 +27,7 @@ step = training_step(nnef_grad.loads(trained), loss="huber", optimizer="adam")
 assert "update(w" in nnef_grad.dumps(step.graph)
 graph = nnef_grad.loads(text)
 nnef_grad.report(graph, nnef_grad.differentiate(graph), "report.html")
-print(nnef_grad.__file__, grammar_path(), len(standard()), len(derivative_library()) > 50, sep="\\n")
+print(nnef_grad.__file__, grammar_path(), len(STDLIB), len(DERIVATIVES) > 50, sep="\\n")
 """
 
 

@@ -36,7 +36,7 @@ from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import NameSupply, with_names
 from nnef_grad.graph.passes import prune
 from nnef_grad.graph.symbols import refuse_symbols
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.ops.shape import reshaped
 
 # The most elements of a Jacobian, and of the output that it is the derivative of.
@@ -192,7 +192,7 @@ def _of_forward(operation: Operation, seeds: Container[Tensor]) -> Operation:
     """
     if operation.outputs[0] in seeds:
         ones: Any = {**operation.attributes, "value": (1.0,)}
-        return replace(operation, definition=standard()["constant"], attributes=ones)
+        return replace(operation, definition=STDLIB["constant"], attributes=ones)
     origin = operation.origin
     if origin is None or origin.origin is None:
         return operation

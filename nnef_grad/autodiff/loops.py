@@ -142,7 +142,8 @@ def _saving(
         if part not in outputs:
             outputs.append(part)
         saved.append(_Saved(tensor, len(collected), is_row))
-        way = loop.way.in_rank(part.rank)
+        # Along the last axis where there are fewer.
+        way = loop.way._replace(axis=min(loop.way.axis, part.rank - 1))
         collected.append(Collected(outputs.index(part), way))
     operations = tuple(emit.operations)
     taken = [names[t] for op in operations for t in op.outputs if t in names]

@@ -25,7 +25,7 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
 from nnef_grad.graph.names import substitute
 from nnef_grad.graph.passes import count_uses, prune
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.ops.elementwise import broadcast
 from nnef_grad.ops.traits import BROADCASTING, COPYING, MOVING
 
@@ -95,7 +95,7 @@ def _constant(operation: Operation, value: float) -> Operation:
     """Arithmetic as a constant of its value; an operation that moves numbers stays."""
     if operation.name not in _ARITHMETIC:
         return operation
-    shape, definition = operation.outputs[0].shape, standard()["constant"]
+    shape, definition = operation.outputs[0].shape, STDLIB["constant"]
     call = Call(definition, (), {"shape": shape, "value": (value,)}, "scalar")
     return replace(operation, **call._asdict())
 
@@ -113,7 +113,7 @@ def _simplest(operation: Operation) -> Operation:
     number, x = _number(operation)
     if not isinstance(x, Tensor) or abs(number) != 1:
         return operation
-    definition = standard()["copy" if number == 1 else "neg"]
+    definition = STDLIB["copy" if number == 1 else "neg"]
     return replace(operation, definition=definition, operands=(x,))
 
 

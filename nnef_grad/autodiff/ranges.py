@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.ops.traits import COPYING, MOVING
 
 INF = math.inf
@@ -114,7 +114,7 @@ class Ranges:
         name, operands = operation.name, operation.operands
         ranges = [*map(self.of, operands)]
         rule = _RULES.get(name)
-        is_known = rule is not None or name in standard()
+        is_known = rule is not None or name in STDLIB
         if not is_known or not all(r.is_finite for r in ranges):
             return UNKNOWN
         if name == "mul" and operands[0] == operands[1]:

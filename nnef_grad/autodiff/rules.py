@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Union
 
@@ -31,7 +31,7 @@ from nnef_grad.emit.rule_results import check_gradients
 from nnef_grad.graph.ir import Operation, Tensor, map_tensors, shape_of
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import check_fragments
-from nnef_grad.language.library import FragmentFile, Library, standard, with_fragments
+from nnef_grad.language.library import STDLIB, FragmentFile, Library, with_fragments
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type, leaves
 from nnef_grad.ops import DECOMPOSITIONS, RULES, SHAPES
 from nnef_grad.ops.registry import Function, OpSet, Rule, ShapeFunction, Shapes
@@ -48,10 +48,8 @@ Gradients = tuple[tuple[Tensor, Union[Tensor, float]], ...]
 Build = Callable[[Emitter, Sequence[Tensor]], "tuple[Any, ...]"]
 
 
-@lru_cache(maxsize=1)
-def derivative_library() -> FragmentFile:
-    """The rules of derivatives.nnef, by the name of the fragment."""
-    return FragmentFile(Path(__file__).parent / "derivatives.nnef")
+# The rules of derivatives.nnef, by the name of the fragment.
+DERIVATIVES = FragmentFile(Path(__file__).parent / "derivatives.nnef")
 
 
 @dataclass(frozen=True)
@@ -163,7 +161,7 @@ class Rules:
             "evaluation": self.evaluations,
         }
         whole = self.shapes.keys() & (self._functions.keys() | self.evaluations.keys())
-        operations = {*standard(), *SHAPES, *self.declarations, *declared, *whole}
+        operations = {*STDLIB, *SHAPES, *self.declarations, *declared, *whole}
         for kind, table in tables.items():
             for name in sorted(table.keys() - operations):
                 near = suggestion(name, sorted(operations))
@@ -204,7 +202,7 @@ class Rules:
             return Derivation(is_zero=True)
         if name in RULES:
             return Derivation(vjp=RULES[name])
-        fragment = derivative_library().get(name + SUFFIX)
+        fragment = DERIVATIVES.get(name + SUFFIX)
         return None if fragment is None else _by_fragment(fragment)
 
 
@@ -395,10 +393,10 @@ def check_rules(fragments: Sequence[syntax.Fragment]) -> list[Problem]:
 
 
 def _naming_problems(fragments: Sequence[syntax.Fragment]) -> Iterator[Problem]:
-    operations = {**standard(), **declared_operations(fragments)}
+    operations = {**STDLIB, **declared_operations(fragments)}
     for fragment in fragments:
         name, (operation, suffix) = fragment.name, _split(fragment.name)
-        if not suffix and name in standard():
+        if not suffix and name in STDLIB:
             yield Problem(f"operation '{name}' is already defined", fragment.span)
         elif operation in operations and suffix:
             yield from signature_problems(fragment, operations[operation])

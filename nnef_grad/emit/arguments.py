@@ -100,11 +100,15 @@ def bind_call(
     """
     first = freeze(operands)
     # Their text distinguishes values that Python has for equal.
-    named = repr([(name, freeze(value)) for name, value in attributes.items()])
-    key = (fragment.name, dtype, named, *map(_kind, first))
+    texts = repr([(name, freeze(value)) for name, value in attributes.items()])
+    key = (fragment.name, dtype, texts, *map(_kind, first))
     checked = _checked.get(key)
     if checked is None or checked[0].definition is not fragment:
-        call = _bound(fragment, operands, attributes, dtype)
+        named = zip(fragment.operand_names, operands, strict=False)
+        values = {**dict(named), **attributes}
+        _refuse_wrong_types(fragment, values, dtype)
+        _refuse_misfits(fragment, len(operands), attributes)
+        call = bind(fragment, values, dtype)
         rest = call._replace(operands=call.operands[len(first) :])
         checked = _checked.keep(key, (rest, settings_key(call)))
     rest, settings = checked
@@ -116,18 +120,6 @@ def _kind(operand: Operand) -> object:
     if type(operand) is Tensor:
         return operand.dtype
     return tuple(map(_kind, operand)) if type(operand) is tuple else type(operand)
-
-
-def _bound(
-    fragment: syntax.Fragment,
-    operands: Sequence[Any],
-    attributes: Mapping[str, Any],
-    dtype: str | None,
-) -> Call:
-    values = {**dict(zip(fragment.operand_names, operands, strict=False)), **attributes}
-    _refuse_wrong_types(fragment, values, dtype)
-    _refuse_misfits(fragment, len(operands), attributes)
-    return bind(fragment, values, dtype)
 
 
 def _refuse_wrong_types(

@@ -21,7 +21,7 @@ from nnef_grad.graph.ir import Graph, Quantization, Shape, Tensor
 from nnef_grad.graph.names import advice_on
 from nnef_grad.graph.passes import carry_quantization
 from nnef_grad.language import syntax
-from nnef_grad.language.library import Library, standard
+from nnef_grad.language.library import STDLIB, Library
 from nnef_grad.language.parser import parse_quantization
 from nnef_grad.language.syntax import Fragment, Value
 from nnef_grad.language.typecheck import ExpressionChecker
@@ -49,7 +49,7 @@ def read_quantization(
     An `InvalidGraphError` names all that is wrong. The operations are those of the library,
     or else the standard's.
     """
-    reader = _Reader(graph, library if library is not None else standard())
+    reader = _Reader(graph, library if library is not None else STDLIB)
     for entry in parse_quantization(source):
         try:
             with bounded_nesting(entry.operation.span):
@@ -68,7 +68,7 @@ class _Reader:
         self.graph = graph
         self.tensors = graph.tensors
         self.library = library
-        own = [name for name in library if name not in standard()]
+        own = [name for name in library if name not in STDLIB]
         self.quantizing = [*OPERATIONS, *(n for n in own if _may_quantize(library[n]))]
         self.checker = ExpressionChecker(library)
         self.problems = self.checker.problems

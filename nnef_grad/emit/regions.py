@@ -11,7 +11,6 @@ output takes from the elements of the feature map.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,16 +18,13 @@ from typing import Any, NamedTuple
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import Evaluator
 from nnef_grad.graph.ir import Operation, Shape, Tensor
-from nnef_grad.language.library import FragmentFile, Library
+from nnef_grad.language.library import FragmentFile
 from nnef_grad.ops.parts import section
 from nnef_grad.ops.registry import decomposition
 from nnef_grad.ops.shape import reshaped, transposed
 
-
-@lru_cache(maxsize=1)
-def formulas() -> Library:
-    """The fragments of regions.nnef."""
-    return FragmentFile(Path(__file__).parent / "regions.nnef")
+# The fragments of regions.nnef.
+FORMULAS = FragmentFile(Path(__file__).parent / "regions.nnef")
 
 
 @decomposition("roi_resample")
@@ -120,7 +116,7 @@ def _axes(op: Operation) -> list[_Axis]:
 
 def _expanded(emit: Emitter, name: str, axis: _Axis, **values: Any) -> Sequence[Tensor]:
     """The results of a fragment of regions.nnef, for values and facts of an axis."""
-    fragment, values = formulas()[name], {**axis.facts, **values}
+    fragment, values = FORMULAS[name], {**axis.facts, **values}
 
     def naming(word: str) -> str:
         return emit.naming(axis.hint(word))

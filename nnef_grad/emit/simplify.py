@@ -25,7 +25,7 @@ from nnef_grad.graph.ir import (
 )
 from nnef_grad.graph.names import substitute
 from nnef_grad.graph.passes import count_uses, prune, without_needless
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.ops.elementwise import broadcast, fits_into
 from nnef_grad.ops.parts import inside, slice_positions
 from nnef_grad.ops.shape import Positions
@@ -125,7 +125,7 @@ def _joined(operation: Operation, maker: Operation | None) -> Operation:
     whole = {"shape": operation.outputs[0].shape, "axis_start": 0, "axis_count": -1}
     # Not every runtime makes a tensor without axes by a reshape.
     is_whole = operation.outputs[0].rank > 0
-    reshape = standard()["reshape"]
+    reshape = STDLIB["reshape"]
     return changed(definition=reshape, attributes=whole) if is_whole else operation
 
 

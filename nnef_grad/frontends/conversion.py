@@ -17,7 +17,7 @@ from nnef_grad.frontends.reading import Reading, valid_name
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.graph.passes import prune
-from nnef_grad.language.library import FragmentFile, Joined, Library, extras, standard
+from nnef_grad.language.library import EXTRAS, STDLIB, FragmentFile, Joined, Library
 from nnef_grad.ops.registry import OpSet
 from nnef_grad.ops.traits import RESHAPING
 
@@ -36,7 +36,7 @@ class Conversion(Reading):
     """
 
     def __init__(self, fragments: Path, *others: Library) -> None:
-        library = Joined(FragmentFile(fragments), extras(), standard(), *others)
+        library = Joined(FragmentFile(fragments), EXTRAS, STDLIB, *others)
         super().__init__(Emitter(OpSet(), simplify=simplify), library)
         self.data: dict[str, Array] = {}
         self.problems: list[Problem] = []

@@ -35,7 +35,7 @@ from nnef_grad.graph.extents import Extent, OpenExtentError, has_symbols
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.graph.stops import says_stop, stop_definition
 from nnef_grad.language import syntax
-from nnef_grad.language.library import Library, standard
+from nnef_grad.language.library import STDLIB, Library
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.typecheck import identifiers
 from nnef_grad.language.types import GENERIC, OPERATIONS, ArrayType, TensorType
@@ -129,7 +129,7 @@ class Reading(Evaluator):
         place: Span,
     ) -> Any:
         """The results of an operation of the libraries."""
-        is_whole = fragment.name in standard() and fragment.name not in self.compounds
+        is_whole = fragment.name in STDLIB and fragment.name not in self.compounds
         if fragment.body is not None and not is_whole:
             return self.body(fragment, values, hint, place)
         return self._emit(fragment, values, dtype, hint, place)
@@ -197,7 +197,7 @@ class Reading(Evaluator):
         span: Span,
     ) -> Any:
         """The result of an operation of the standard; operands are in declared order."""
-        fragment = standard()[name]
+        fragment = STDLIB[name]
         names = (p.name for p in fragment.operands)
         values = {**dict(zip(names, operands, strict=False)), **attributes}
         return self._emit(fragment, values, dtype, hint, self.place(span))
@@ -240,7 +240,7 @@ class Reading(Evaluator):
         # Attributes may have symbols that no operand has, as the shape of the result.
         settings = (values[p.name] for p in fragment.attributes if p.name in values)
         is_closed = not any(has_symbols(freeze(value)) for value in settings)
-        if is_computed and is_closed and fragment.name in standard():
+        if is_computed and is_closed and fragment.name in STDLIB:
             with located(place):
                 results = fold(fragment, values, generic)
             return results[0] if len(results) == 1 else results
@@ -286,7 +286,7 @@ class Reading(Evaluator):
             return simple(array)
         items = array.reshape(-1)[: 1 if is_uniform(array) else None].tolist()
         attributes = {"shape": list(array.shape), "value": items}
-        return self._emit(standard()["constant"], attributes, dtype, hint, span)
+        return self._emit(STDLIB["constant"], attributes, dtype, hint, span)
 
     def _numbers(self, extents: Any) -> Any:
         """Extents with symbols as scalars."""
@@ -309,7 +309,7 @@ class Reading(Evaluator):
             return self.standard("select", [x, 1.0, 0.0], {}, None, hint, span)
         if x.dtype == "logical":
             x = self.cast(x, "scalar", hint, span)
-        call = bind(standard()["cast"], {"input": x}, dtype)
+        call = bind(STDLIB["cast"], {"input": x}, dtype)
         (result,) = self.emitter.emit_op(call, hints=(hint,), span=span)
         return result
 

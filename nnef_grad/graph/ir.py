@@ -21,7 +21,7 @@ from typing import Any, TypedDict, Union, cast
 from nnef_grad.base.errors import Problem
 from nnef_grad.base.frozen import FrozenDict, OpenDict, frozen
 from nnef_grad.base.source import Span
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.language.syntax import Fragment, Value
 
 # An extent may have symbols (extents.py). Most have none, and are taken for integers by
@@ -223,7 +223,7 @@ class Graph:
     def fragments(self) -> tuple[Fragment, ...]:
         """The declarations of the operations in the graph that are not standard."""
         own = {op.name: op.definition for op in self.operations}
-        known = {STOP, LOOP, *standard()}
+        known = {STOP, LOOP, *STDLIB}
         return tuple(f for n, f in own.items() if n not in known)
 
     @property

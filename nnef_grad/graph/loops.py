@@ -30,7 +30,7 @@ from nnef_grad.graph.ir import (
 )
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.language import types
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.language.syntax import Fragment, Parameter
 from nnef_grad.language.syntax import Result as Declared
 
@@ -50,10 +50,6 @@ class Way(NamedTuple):
     def fits(self, part: Shape) -> bool:
         """Whether a part has an element along the axis."""
         return part[self.axis : self.axis + 1] == (1,)
-
-    def in_rank(self, rank: int) -> Way:
-        """The same way, along the last axis where there are fewer."""
-        return Way(min(self.axis, rank - 1), self.direction)
 
 
 class Collected(NamedTuple):
@@ -148,7 +144,7 @@ def steps_of(operation: Operation) -> int:
 def external(tensor: Tensor) -> Operation:
     """The operation that introduces a tensor as an input."""
     return Operation(
-        standard()["external"], (), {"shape": tensor.shape}, (tensor,), tensor.dtype
+        STDLIB["external"], (), {"shape": tensor.shape}, (tensor,), tensor.dtype
     )
 
 
@@ -210,7 +206,7 @@ def with_named_bodies(graph: Graph) -> Graph:
     operations = {
         op.name for g in (graph, *(loop.body for loop in loops)) for op in g.operations
     }
-    return _with_names(graph, NameSupply({*standard(), *operations}), {})
+    return _with_names(graph, NameSupply({*STDLIB, *operations}), {})
 
 
 def _with_names(graph: Graph, supply: NameSupply, names: dict[str, str]) -> Graph:

@@ -19,7 +19,7 @@ from nnef_grad.graph.ir import (
 )
 from nnef_grad.graph.loops import is_loop, loop_of, loops_in, with_named_bodies
 from nnef_grad.graph.symbols import symbols
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.language.syntax import (
     INDENT,
     WIDTH,
@@ -289,7 +289,7 @@ def _entry(entry: Quantization) -> str:
         for p in operation.parameters[1:]
     )
     line = f'"{entry.tensor}": {operation.name}({arguments});'
-    return line if operation.name in standard() else f"# {line}"
+    return line if operation.name in STDLIB else f"# {line}"
 
 
 def _entry_value(type_: Type, value: Value) -> str:

@@ -14,7 +14,7 @@ from functools import cache
 from nnef_grad.graph.ir import STOP, Graph, Operand, Operation, Tensor, shape_of
 from nnef_grad.graph.loops import with_bodies
 from nnef_grad.graph.names import substitute
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.language.syntax import Fragment
 
 _NAME = re.compile(rf"{STOP}(_\w+)?")
@@ -23,7 +23,7 @@ _NAME = re.compile(rf"{STOP}(_\w+)?")
 @cache
 def stop_definition() -> Fragment:
     """The declaration of the operation."""
-    return replace(standard()["copy"], name=STOP)
+    return replace(STDLIB["copy"], name=STOP)
 
 
 def says_stop(name: str) -> bool:
@@ -51,7 +51,7 @@ def without_stops(graph: Graph) -> Graph:
         elif operation.name != STOP:
             kept.append(operation)
         elif result in graph.outputs:
-            kept.append(replace(operation, definition=standard()["copy"]))
+            kept.append(replace(operation, definition=STDLIB["copy"]))
         else:
             passed[result] = operation.operands[0]
     # The text shows whose derivatives others are.

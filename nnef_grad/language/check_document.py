@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from nnef_grad.base.errors import NnefGradError, Problem, nested_too_deeply
 from nnef_grad.language import syntax
-from nnef_grad.language.library import Library, standard, with_fragments
+from nnef_grad.language.library import STDLIB, Library, with_fragments
 from nnef_grad.language.typecheck import ExpressionChecker, identifiers
 from nnef_grad.language.types import (
     GENERIC,
@@ -87,14 +87,14 @@ def _definition_problems(
     document: syntax.Document, library: Library
 ) -> Iterator[Problem]:
     """Fragments and the graph must have unique names, and agree with the rules."""
-    taken = set(standard())
+    taken = set(STDLIB)
     parts: tuple[syntax.Named, ...] = (*document.fragments, document.graph)
     for part in parts:
         if part.name in taken:
             yield Problem(f"operation '{part.name}' is already defined", part.span)
         taken.add(part.name)
     for fragment in document.fragments:
-        is_ours = fragment.name not in standard()
+        is_ours = fragment.name not in STDLIB
         if is_ours and library.get(fragment.name, fragment) != fragment:
             message = f"the rules declare '{fragment.name}' differently"
             yield Problem(message, fragment.span)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 
 from nnef_grad.base.source import Source
@@ -63,16 +62,10 @@ class FragmentFile(_Table):
         return self._parsed[name]
 
 
-@lru_cache(maxsize=1)
-def standard() -> FragmentFile:
-    """The standard operations, from stdlib.nnef."""
-    return FragmentFile(Path(__file__).parent / "stdlib.nnef")
-
-
-@lru_cache(maxsize=1)
-def extras() -> FragmentFile:
-    """Operations that the standard lacks and several formats have, from extras.nnef."""
-    return FragmentFile(Path(__file__).parent / "extras.nnef")
+# The standard operations.
+STDLIB = FragmentFile(Path(__file__).parent / "stdlib.nnef")
+# Operations that the standard lacks and several formats have.
+EXTRAS = FragmentFile(Path(__file__).parent / "extras.nnef")
 
 
 class Joined(_Table):
@@ -95,4 +88,4 @@ def extended(fragments: Iterable[Fragment], library: Library) -> Library:
 
 def with_fragments(fragments: Iterable[Fragment]) -> Library:
     """The standard operations and further ones."""
-    return extended(fragments, standard())
+    return extended(fragments, STDLIB)

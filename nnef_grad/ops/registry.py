@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, Union
 from nnef_grad.base.errors import Remedy
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operation, Shape, Tensor
-from nnef_grad.language.library import Library, extended, standard
+from nnef_grad.language.library import STDLIB, Library, extended
 from nnef_grad.language.syntax import Fragment
 
 Shapes = Union[Shape, "list[Shape]"]
@@ -140,7 +140,7 @@ class OpSet:
     their shape functions: one that has none can be declared, and cannot be emitted.
     """
 
-    declarations: Library = field(default_factory=standard)
+    declarations: Library = field(default_factory=lambda: STDLIB)
     shapes: Mapping[str, ShapeFunction] = field(default_factory=lambda: SHAPES)
 
     def extended(self, declarations: Iterable[Fragment]) -> OpSet:

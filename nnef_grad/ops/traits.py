@@ -27,9 +27,6 @@ STEPS = frozenset({"sign", "floor", "ceil", "round"})
 # Their results do not move with their operands, as far as derivatives go.
 FLAT = STEPS | {STOP}
 
-# No operation has a derivative by omission: the others have a rule or a body.
-NOT_DIFFERENTIABLE = SOURCES | DECISIONS | FLAT
-
 
 # ---- Where values come from ----
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial, reduce
 from math import isqrt, prod
 
-from nnef_grad.autodiff.rules import derivative_library
+from nnef_grad.autodiff.rules import DERIVATIVES
 from nnef_grad.emit.arguments import dtype_of
 from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
@@ -16,7 +16,7 @@ from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.targets.conditions import outer_factors
 from nnef_grad.targets.forms import form
-from nnef_grad.targets.registry import Relations, each, is_instance, lowering, written
+from nnef_grad.targets.registry import WRITTEN, Relations, each, is_instance, lowering
 
 # ---- Choices ----
 
@@ -101,7 +101,7 @@ def gelu_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
 
 
 def _probability(emit: Emitter, gelu: Operation) -> Sequence[Operand]:
-    return instantiate_body(emit, gelu, written()["gelu_probability"])
+    return instantiate_body(emit, gelu, WRITTEN["gelu_probability"])
 
 
 @each("select")
@@ -130,7 +130,7 @@ def divided_gelu(op: Operation, near: Relations) -> Operation | None:
 
 def _divided(emit: Emitter, x: Tensor, y: Tensor) -> Operand:
     """The probability in the derivative of y = gelu(x)."""
-    rule, values = derivative_library()["gelu_vjp"], {"x": x, "y": y, "dy": 1.0}
+    rule, values = DERIVATIVES["gelu_vjp"], {"x": x, "y": y, "dy": 1.0}
     (slope,) = Evaluator(emit).instantiate(rule, values, str, None).values()
     product = emit.producer(slope)
     assert product is not None

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from nnef_grad.graph.extents import OpenExtentError
 from nnef_grad.graph.ir import LOOP, Operation
 from nnef_grad.graph.loops import is_loop, loop_of
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
 
@@ -88,7 +88,7 @@ class CommonSubset:
     """
 
     def __init__(self, runtimes: Collection[Runtime]) -> None:
-        self._runtimes, self._standard = runtimes, standard().table
+        self._runtimes, self._standard = runtimes, STDLIB.table
         self.registries = frozenset.intersection(*(r.registries for r in runtimes))
         self.names = {name for r in runtimes for name in r.names.split()}
         self.has_indices = all(runtime.has_indices for runtime in runtimes)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.ops.shape import Positions, reshaped, transposed, with_extent
 from nnef_grad.ops.windows import (
     REPEATING,
@@ -65,7 +65,7 @@ def around_indices(
     """
     near = Relations(graph)
     for op in near.named("argmax_pool"):
-        (index,), pool = op.outputs, replace(op, definition=standard()["max_pool"])
+        (index,), pool = op.outputs, replace(op, definition=STDLIB["max_pool"])
         readers = near.readers.get(index, [])
         is_read = index not in graph.outputs and all(_reads(r, op) for r in readers)
         if is_read and not lacks(pool):

@@ -70,13 +70,13 @@ class _Declared(Fragment):
 @cache
 def declaration(name: str) -> Fragment:
     """The declaration of an operation."""
-    own = _declarations()[name]
+    own = _DECLARATIONS[name]
     return _Declared(**{part.name: getattr(own, part.name) for part in fields(own)})
 
 
-@cache
-def _declarations() -> FragmentFile:
-    return FragmentFile(Path(__file__).parent / "own_operations.nnef", (TRACT_CORE,))
+_DECLARATIONS = FragmentFile(
+    Path(__file__).parent / "own_operations.nnef", (TRACT_CORE,)
+)
 
 
 class _Own(NamedTuple):

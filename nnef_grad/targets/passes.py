@@ -20,7 +20,7 @@ from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import LOOP, Graph, Operand, Operation, Tensor, tensors
 from nnef_grad.graph.loops import loop_of
 from nnef_grad.graph.names import NameSupply, substitute
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.ops.traits import BROADCASTING, DATA, LAYERS, LOGIC, STEPS, UNIQUE
 from nnef_grad.targets.borders import join_zeros
 from nnef_grad.targets.conditions import automatic, cropping, set_to
@@ -73,7 +73,7 @@ def copy_outputs(graph: Graph) -> Graph:
     for tensor, copy in copies.items():
         names[copy] = names[tensor]
         names[tensor] = supply.fresh(f"{names[copy]}_data")
-        definition = standard()["copy"]
+        definition = STDLIB["copy"]
         operations.append(Operation(definition, (tensor,), {}, (copy,), tensor.dtype))
     return replace(
         graph,

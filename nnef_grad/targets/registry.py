@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -87,10 +87,8 @@ def refusal(operation: Operation) -> str:
 _PADDED = {"conv", "deconv", "debox"}
 
 
-@lru_cache(maxsize=1)
-def written() -> FragmentFile:
-    """The lowerings of lowerings.nnef, by the name of the fragment."""
-    return FragmentFile(Path(__file__).parent / "lowerings.nnef")
+# The lowerings of lowerings.nnef, by the name of the fragment.
+WRITTEN = FragmentFile(Path(__file__).parent / "lowerings.nnef")
 
 
 def find_lowering(operation: Operation) -> Decompose | None:
@@ -105,8 +103,8 @@ def find_lowering(operation: Operation) -> Decompose | None:
         body = None
     if own is not None and not (body is not None and name in _PADDED):
         return own.build if own.applies(operation) else None
-    if name + SUFFIX in written():
-        return partial(instantiate_body, fragment=written()[name + SUFFIX])
+    if name + SUFFIX in WRITTEN:
+        return partial(instantiate_body, fragment=WRITTEN[name + SUFFIX])
     if body is not None:
         return body.build
     return instantiate_body if operation.definition.body is not None else None

@@ -14,7 +14,7 @@ from nnef_grad.base.arrays import Array
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operand, Operation
 from nnef_grad.language.labels import CONSTANTS
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.targets.conditions import splat
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.shape import fill
@@ -76,7 +76,7 @@ def store_constants(
             data[label] = np.array(np.broadcast_to(values, prod(shape)).reshape(shape))
             operations[index] = replace(
                 op,
-                definition=standard()["variable"],
+                definition=STDLIB["variable"],
                 attributes={"shape": shape, "label": label},
             )
     return (replace(graph, operations=tuple(operations)) if data else graph), data

@@ -22,7 +22,7 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import Evaluator
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import check_fragments
-from nnef_grad.language.library import FragmentFile, Library, extended, standard
+from nnef_grad.language.library import STDLIB, FragmentFile, Library, extended
 from nnef_grad.language.parser import parse_fragments, parse_invocation
 from nnef_grad.language.typecheck import ExpressionChecker
 from nnef_grad.language.types import (
@@ -200,7 +200,7 @@ def _own_fragments(path: str) -> Library:
     source = read_source(path)
     with bounded_nesting(Span(source, 0, 0)):
         fragments = parse_fragments(source)
-        library = extended(fragments, extended(_all_built_in().values(), standard()))
+        library = extended(fragments, extended(_all_built_in().values(), STDLIB))
         problems = check_fragments(fragments, library)
     if problems:
         raise InvalidGraphError.collect(problems)
@@ -227,7 +227,7 @@ def _settings(call: syntax.Invocation, types: Mapping[str, Type]) -> dict[str, A
 
 
 def _value(argument: syntax.Keyword, wanted: Type) -> Any:
-    checker = ExpressionChecker(standard())
+    checker = ExpressionChecker(STDLIB)
     type_ = checker.type_of(argument.value)
     if checker.problems:
         raise InvalidGraphError.collect(checker.problems)

@@ -14,11 +14,11 @@ from support.operation_models import Model, models
 
 import nnef_grad
 from nnef_grad.interpreter.random_values import random_values
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 
 
 def test_every_operation_has_a_model() -> None:
-    assert {model.operation for model in models()} == set(standard())
+    assert {model.operation for model in models()} == set(STDLIB)
 
 
 @pytest.mark.parametrize("model", models(), ids=lambda model: model.name)

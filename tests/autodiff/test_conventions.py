@@ -13,7 +13,7 @@ from support import reference
 from support.checks import document
 
 import nnef_grad
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 
 PAGE = Path(__file__).parents[2] / "docs" / "conventions.md"
 INF = math.inf
@@ -163,7 +163,7 @@ DEFINED = [
     for start in BY_DEFINITION
     for point in ROWS[start]
     for name in re.findall(r"y = (\w+)\(", point.statements)
-    if standard()[name].body is not None
+    if STDLIB[name].body is not None
 ]
 
 

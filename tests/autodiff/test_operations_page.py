@@ -9,7 +9,7 @@ from support.formulas import formulas
 from support.operations_page import how, page, where
 
 from nnef_grad.base.source import Source
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.language.parser import parse_fragments
 
 PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -21,7 +21,7 @@ def test_the_page_lists_all_operations(request: pytest.FixtureRequest) -> None:
     assert PAGE.read_text("utf-8") == page()
 
 
-@pytest.mark.parametrize("name", sorted(standard()))
+@pytest.mark.parametrize("name", sorted(STDLIB))
 def test_an_operation_is_on_the_page(name: str) -> None:
     assert how(name) in {"rule", "body", "rule and body", "zero", "none"}
     assert where(name)

@@ -21,7 +21,7 @@ from support.random_graphs.operations import ROWS
 from support.random_graphs.run import report
 
 import nnef_grad
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.ops import RULES
 
 SEED = 7
@@ -49,12 +49,12 @@ def test_a_seed_and_a_number_stand_for_one_graph() -> None:
 
 
 def test_all_operations_are_in_the_table() -> None:
-    assert set(ROWS) == set(standard())
+    assert set(ROWS) == set(STDLIB)
 
 
 def test_all_operations_are_in_some_graph() -> None:
     used = {s.operation for graph in graphs() for s in graph.statements}
-    assert used == {name for name in standard() if oracle.knows(name)}
+    assert used == {name for name in STDLIB if oracle.knows(name)}
     assert {len(graph.operations) // 10 for graph in graphs()} >= {0, 1, 2, 3, 4, 5}
 
 
@@ -119,7 +119,7 @@ def scaled(emit: Any, gradient: Any) -> Any:
 STANDARD = nnef_grad.Rules()
 RULED = [
     name
-    for name in standard()
+    for name in STDLIB
     if (rule := STANDARD.rule(name)) is not None and not rule.is_zero
 ]
 
@@ -247,7 +247,7 @@ def test_a_graph_that_nobody_reads_is_made_small_too() -> None:
 def test_a_short_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--graphs", "6", "--twice", "2", "--seed", "3", "--jobs", "1"]) == 0
     printed = capsys.readouterr().out
-    assert all(name in printed for name in standard())
+    assert all(name in printed for name in STDLIB)
     assert "seed 3: 6 graphs" in printed
 
 

@@ -9,7 +9,7 @@ import pytest
 from nnef_grad.base.source import Source
 from nnef_grad.emit.arguments import Call, bind, settings_key
 from nnef_grad.emit.emitter import operation_key
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.language.parser import parse_fragments
 
 (OWN,) = parse_fragments(
@@ -44,7 +44,7 @@ def test_values_that_python_has_for_equal(one: Any, other: Any) -> None:
 
 
 def test_the_order_in_which_attributes_are_given_does_not_matter() -> None:
-    fragment = standard()["constant"]
+    fragment = STDLIB["constant"]
     values = {"shape": (2,), "value": (1.0,)}
     one = bind(fragment, values, "scalar")
     other = bind(fragment, dict(reversed(values.items())), "scalar")

@@ -12,7 +12,7 @@ from nnef_grad.base.process import Memo
 from nnef_grad.emit import arguments
 from nnef_grad.emit.arguments import bind_call, settings_key
 from nnef_grad.graph.ir import Tensor
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 
 X = Tensor("scalar", (2, 3))
 Y = Tensor("scalar", (4, 5, 6))
@@ -24,25 +24,25 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The operations that are checked, none of which was before."""
     monkeypatch.setattr(arguments, "_checked", Memo(1000))
     checked: list[str] = []
-    bound = arguments._bound
+    bound = arguments._refuse_wrong_types
 
     def counted(fragment: Any, *rest: Any) -> Any:
         checked.append(fragment.name)
         return bound(fragment, *rest)
 
-    monkeypatch.setattr(arguments, "_bound", counted)
+    monkeypatch.setattr(arguments, "_refuse_wrong_types", counted)
     return checked
 
 
 def bound(name: str, *operands: Any, **attributes: Any) -> Any:
-    return bind_call(standard()[name], operands, attributes, None)
+    return bind_call(STDLIB[name], operands, attributes, None)
 
 
 def test_other_tensors_are_not_checked_again(checks: list[str]) -> None:
     whole = {"axes": (1,), "normalize": False}
     for x in (X, Y, X):
         call, settings = bound("sum_reduce", x, axes=[1])
-        assert call == (standard()["sum_reduce"], (x,), whole, None)
+        assert call == (STDLIB["sum_reduce"], (x,), whole, None)
         assert settings == settings_key(call)
     assert checks == ["sum_reduce"]
 
@@ -87,7 +87,7 @@ def test_other_attributes_are_checked(value: object) -> None:
 
 def test_another_declaration_is_checked(checks: list[str]) -> None:
     bound("exp", X)
-    other = replace(standard()["exp"])
+    other = replace(STDLIB["exp"])
     call, _ = bind_call(other, (X,), {}, None)
     assert call.definition is other
     assert checks == ["exp", "exp"]

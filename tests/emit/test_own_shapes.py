@@ -12,7 +12,7 @@ import pytest
 import nnef_grad
 from nnef_grad.base.source import Source
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.language.parser import parse_fragments
 
 HEADER = "version 1.0;\nextension KHR_enable_fragment_definitions;\n"
@@ -86,7 +86,7 @@ def graph_with_a_body() -> Graph:
     _, outer = parse_fragments(Source("bodies", DECOMPOSITIONS))
     x, y = Tensor("scalar", (2, 3)), Tensor("scalar", (2, 3))
     external = Operation(
-        standard()["external"], (), {"shape": (2, 3)}, (x,), dtype="scalar"
+        STDLIB["external"], (), {"shape": (2, 3)}, (x,), dtype="scalar"
     )
     operations = (external, Operation(outer, (x,), {}, (y,)))
     return Graph("net", (x,), (y,), operations, {x: "x", y: "y"})

@@ -13,7 +13,7 @@ from nnef_grad.emit.quantization import OPERATIONS, read_quantization
 from nnef_grad.graph.ir import Quantization
 from nnef_grad.graph.passes import carry_quantization
 from nnef_grad.graph.printer import print_quantization
-from nnef_grad.language.library import Library, standard, with_fragments
+from nnef_grad.language.library import STDLIB, Library, with_fragments
 from nnef_grad.language.parser import parse_document
 
 MODEL = """version 1.0;
@@ -141,7 +141,7 @@ def test_entries_come_in_the_order_of_the_tensors() -> None:
 
 def test_an_entry_knows_its_operation_and_its_place() -> None:
     entry = of(f"\n  {ZERO_POINT}")["x"]
-    assert entry.operation is standard()["zero_point_linear_quantize"]
+    assert entry.operation is STDLIB["zero_point_linear_quantize"]
     assert str(entry.span) == "graph.quant:2:3"
     assert entry.attributes == {
         "zero_point": -3,
@@ -153,7 +153,7 @@ def test_an_entry_knows_its_operation_and_its_place() -> None:
 
 
 def test_the_operations_are_those_that_the_standard_calls_so() -> None:
-    assert {n for n in standard() if n.endswith("_quantize")} == set(OPERATIONS)
+    assert {n for n in STDLIB if n.endswith("_quantize")} == set(OPERATIONS)
 
 
 # ---- Operations of the document's own ----

@@ -12,7 +12,7 @@ from support.dialect_models import models
 from nnef_grad.emit.bodies import LONGEST, SHORT
 from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
 from nnef_grad.frontends.tract.evaluation import EXPANSIONS
-from nnef_grad.frontends.tract.library import IDIOMS, REFUSED, idioms, tract_library
+from nnef_grad.frontends.tract.library import IDIOM_FILE, IDIOMS, REFUSED, TRACT_LIBRARY
 
 PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"
 HEAD = """# Dialects
@@ -87,7 +87,7 @@ def standard() -> Iterator[str]:
     yield "\nThese fragments of torch-to-nnef become standard operations:"
     pairs = (
         f"`{name}` is `{IDIOMS.get(name, name)}`"
-        for name in idioms()
+        for name in IDIOM_FILE
         if name not in EXPANSIONS
     )
     yield f"{', '.join(pairs)}.\n"
@@ -97,7 +97,7 @@ def own() -> Iterator[str]:
     yield "## Operations of tract's registries\n"
     yield "Bodies are in [`tract.nnef`](../nnef_grad/frontends/tract/tract.nnef).\n"
     yield "| operation | is read as |\n|---|---|"
-    for name, fragment in tract_library().items():
+    for name, fragment in TRACT_LIBRARY.items():
         yield f"| `{name}({', '.join(p.name for p in fragment.parameters)})` | {_how(name)} |"
     yield ""
 

@@ -15,7 +15,7 @@ from nnef_grad.commandline.cli import OPTIONS, main
 from nnef_grad.frontends import DIALECTS
 from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
 from nnef_grad.frontends.tract.evaluation import EXPANSIONS
-from nnef_grad.frontends.tract.library import IDIOMS, idioms
+from nnef_grad.frontends.tract.library import IDIOM_FILE, IDIOMS
 
 HEAD = "version 1.0;\nextension tract_registry tract_core;\n"
 
@@ -407,9 +407,9 @@ def test_a_linear_layer_of_rank_3_is_one_product() -> None:
 # ---- Idioms ----
 
 
-@pytest.mark.parametrize("name", sorted({*idioms()} - {*EXPANSIONS}))
+@pytest.mark.parametrize("name", sorted({*IDIOM_FILE} - {*EXPANSIONS}))
 def test_a_fragment_that_is_an_operation_of_the_standard(name: str) -> None:
-    fragment = idioms()[name].span.source.text
+    fragment = IDIOM_FILE[name].span.source.text
     text = document(f"y = {name}(x);", more=fragment)
     graph = nnef_grad.loads(text)
     standard = IDIOMS.get(name, name)
@@ -421,7 +421,7 @@ def test_a_fragment_that_is_an_operation_of_the_standard(name: str) -> None:
 
 
 def test_a_fragment_that_is_almost_one() -> None:
-    fragment = idioms()["silu"].span.source.text.replace("sigmoid(", "tanh(")
+    fragment = IDIOM_FILE["silu"].span.source.text.replace("sigmoid(", "tanh(")
     graph = nnef_grad.loads(document("y = silu(x);", more=fragment))
     assert [op.name for op in graph.operations] == ["external", "tanh", "mul"]
 

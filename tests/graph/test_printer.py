@@ -18,7 +18,7 @@ from support.documents.corpus import Document, corpus, differences
 import nnef_grad
 from nnef_grad.graph.printer import print_operation, print_value
 from nnef_grad.language import syntax
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.language.matching import match
 from nnef_grad.language.parser import parse_document
 from nnef_grad.language.types import ArrayType, Primitive, TensorType, TupleType, Type
@@ -106,7 +106,7 @@ def statements(text: str) -> tuple[syntax.Assignment, ...]:
 @st.composite
 def operations(draw: DrawFn, name: str) -> nnef_grad.Operation:
     """An operation with any arguments of the right types; the shapes need not fit."""
-    fragment = standard()[name]
+    fragment = STDLIB[name]
     dtype = draw(st.sampled_from(PRIMITIVES)) if fragment.generic else None
     attributes = {
         p.name: draw(maybe_default(p, values(p.type, dtype or "scalar")))
@@ -157,7 +157,7 @@ def tensors(type_: Type, dtype: str) -> SearchStrategy[Any]:
     return names.map(lambda n: called(n, actual, (2,))) | VALUES[actual]
 
 
-@pytest.mark.parametrize("name", list(standard()))
+@pytest.mark.parametrize("name", list(STDLIB))
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_an_operation_is_read_as_it_was(name: str, data: st.DataObject) -> None:
@@ -191,7 +191,7 @@ class Name(str):
 
 def arguments(invocation: syntax.Invocation) -> dict[str, Any]:
     """The values of the arguments by parameter."""
-    names = match(standard()[invocation.name], invocation)
+    names = match(STDLIB[invocation.name], invocation)
     return dict(zip(names, map(read_value, invocation.values), strict=True))
 
 

@@ -18,7 +18,7 @@ from nnef_grad.interpreter import EVALUATIONS, held, step
 from nnef_grad.interpreter.execution import collect_feeds
 from nnef_grad.interpreter.random_values import random_values
 from nnef_grad.interpreter.registry import HELD
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.ops.traits import DECISIONS, STEPS
 
 # ---- Everything that decides is held ----
@@ -45,8 +45,8 @@ BY_BODY = {
 
 def test_each_operation_is_smooth_or_held_or_constant() -> None:
     parts = [set(SMOOTH.split()), {*HELD} - {STOP}, STEPS, BY_BODY, DECISIONS]
-    assert set().union(*parts) == set(standard())
-    assert sum(map(len, parts)) == len(standard())
+    assert set().union(*parts) == set(STDLIB)
+    assert sum(map(len, parts)) == len(STDLIB)
     assert BY_BODY.isdisjoint(EVALUATIONS)
 
 

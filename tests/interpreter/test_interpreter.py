@@ -28,7 +28,7 @@ import nnef_grad
 from nnef_grad import interpreter
 from nnef_grad.graph.ir import LOOP, STOP
 from nnef_grad.interpreter import EVALUATIONS, evaluate
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 
 # ---- Every operation ----
 
@@ -226,14 +226,14 @@ BY_BODY = {
 
 def test_every_standard_operation_has_an_evaluation() -> None:
     own = {name for name in EVALUATIONS if name.startswith("tract_core_")}
-    assert set(EVALUATIONS) - own - {STOP, LOOP} == set(standard()) - BY_BODY
-    assert all(standard()[name].body is not None for name in BY_BODY)
+    assert set(EVALUATIONS) - own - {STOP, LOOP} == set(STDLIB) - BY_BODY
+    assert all(STDLIB[name].body is not None for name in BY_BODY)
 
 
 def test_every_standard_operation_is_tested() -> None:
     tested = {operation_of(statement) for statement, _ in [*CASES, *APART]}
     of_graphs = {"external", "variable", "update"}
-    assert tested | of_graphs == set(standard())
+    assert tested | of_graphs == set(STDLIB)
 
 
 def identity(case: Any) -> str | None:
@@ -266,7 +266,7 @@ def test_a_convolution_is_the_same_band_by_band(
 COMPOUND = [
     (statement, shapes)
     for statement, shapes in [*CASES, *APART]
-    if standard()[operation_of(statement)].body is not None
+    if STDLIB[operation_of(statement)].body is not None
 ]
 
 

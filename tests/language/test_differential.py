@@ -22,7 +22,7 @@ from support.documents.corpus import (
 from support.documents.khronos import Answer, Khronos
 
 import nnef_grad
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 
 VERDICTS = ("accepts", "refuses", "crashes", "differs", "likewise")
 PAGE = Path(__file__).parents[2] / "docs" / "differences.md"
@@ -79,7 +79,7 @@ def agree(khronos: Khronos, document: Document) -> None:
         assert found == normal.of_khronos(answer.graph)
 
 
-COMPOUNDS = tuple(name for name in standard() if standard()[name].body is not None)
+COMPOUNDS = tuple(name for name in STDLIB if STDLIB[name].body is not None)
 
 
 @pytest.mark.parametrize(

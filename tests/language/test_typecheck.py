@@ -13,10 +13,10 @@ import pytest
 from support.statements import FRAGMENTS, OPERATORS
 
 import nnef_grad
-from nnef_grad.autodiff.rules import derivative_library
+from nnef_grad.autodiff.rules import DERIVATIVES
 from nnef_grad.base.source import Source
 from nnef_grad.language.check_document import check_fragments
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.language.parser import parse_invocation
 from nnef_grad.language.typecheck import ExpressionChecker
 from nnef_grad.language.types import TensorType, Type
@@ -192,12 +192,12 @@ class Uncopied(dict[str, Type]):
 
 
 def test_a_comprehension_copies_no_names() -> None:
-    checker = ExpressionChecker(standard())
+    checker = ExpressionChecker(STDLIB)
     checker.types = Uncopied(x=TensorType("scalar"))
     source = Source("<string>", "add_n([for k in [1, 2] yield x])")
     assert checker.type_of(parse_invocation(source)) == TensorType("scalar")
 
 
 def test_the_rules_and_the_standard_library_are_well_typed() -> None:
-    rules = {**standard(), **derivative_library()}
+    rules = {**STDLIB, **DERIVATIVES}
     assert check_fragments(rules.values(), rules) == []

@@ -17,7 +17,7 @@ from support.checks import Checked, check_gradients, check_twice, close, documen
 from support.khronos_interpreter import interpreted
 
 import nnef_grad
-from nnef_grad.emit.regions import formulas
+from nnef_grad.emit.regions import FORMULAS
 from nnef_grad.language.check_document import check_fragments
 from nnef_grad.language.library import with_fragments
 
@@ -446,6 +446,6 @@ def test_the_khronos_interpreter_runs_what_it_does_not_know(
 
 
 def test_the_formulas_have_no_problems() -> None:
-    fragments = list(formulas().values())
+    fragments = list(FORMULAS.values())
     assert fragments
     assert not check_fragments(fragments, with_fragments(fragments))

@@ -14,7 +14,7 @@ from nnef_grad.graph.ir import STOP
 from nnef_grad.interpreter import step
 from nnef_grad.interpreter.execution import collect_feeds
 from nnef_grad.interpreter.random_values import random_values
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.ops import SHAPES, elementwise, traits
 from nnef_grad.ops.traits import COPYING, MOVING, RESHAPING, STEPS
 
@@ -25,7 +25,7 @@ TABLES = {
 
 @pytest.mark.parametrize("table", TABLES)
 def test_the_names_are_those_of_operations(table: str) -> None:
-    assert TABLES[table] <= standard().keys() | {STOP}
+    assert TABLES[table] <= STDLIB.keys() | {STOP}
     assert TABLES[table]
 
 
@@ -37,24 +37,24 @@ def with_operands(*names: str) -> set[str]:
     """The operations whose operands have these names among them."""
     return {
         operation
-        for operation, declared in standard().items()
+        for operation, declared in STDLIB.items()
         if {*names} <= {operand.name for operand in declared.operands}
     }
 
 
 def test_what_the_declarations_say() -> None:
-    assert {name for name, f in standard().items() if not f.operands} == traits.SOURCES
+    assert {name for name, f in STDLIB.items() if not f.operands} == traits.SOURCES
     assert with_operands("bias") == traits.BIASED
     assert with_operands("input", "filter", "bias") == traits.LAYERS
     assert with_operands("rois") == traits.REGIONS
     assert {
-        name for name, f in standard().items() if f.operands and not has_scalars(name)
+        name for name, f in STDLIB.items() if f.operands and not has_scalars(name)
     } == traits.DECISIONS
 
 
 def has_scalars(name: str) -> bool:
     """Whether a result can be a scalar tensor."""
-    types = [str(result.type) for result in standard()[name].results]
+    types = [str(result.type) for result in STDLIB[name].results]
     return any("<scalar>" in type_ or "<?>" in type_ for type_ in types)
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 import nnef_grad
-from nnef_grad.autodiff.rules import SUFFIX, Rules, derivative_library
-from nnef_grad.language.library import FragmentFile, standard
+from nnef_grad.autodiff.rules import DERIVATIVES, SUFFIX, Rules
+from nnef_grad.language.library import STDLIB, FragmentFile
 from nnef_grad.ops import DECOMPOSITIONS, RULES
 from nnef_grad.ops.traits import DECISIONS, SOURCES, STEPS
 from support.formulas import NoFormulaError, formulas
@@ -115,9 +115,9 @@ NOTES = {
 @cache
 def page() -> str:
     """The whole page."""
-    table = [f"| {link(name)} | {how(name)} | {where(name)} |" for name in standard()]
+    table = [f"| {link(name)} | {how(name)} | {where(name)} |" for name in STDLIB]
     head = HEAD.format(count=len(table)) + "\n".join(table)
-    sections = map(section, filter(is_derived, standard()))
+    sections = map(section, filter(is_derived, STDLIB))
     return "\n\n".join([head, EACH.strip(), *sections]) + "\n"
 
 
@@ -149,7 +149,7 @@ def where(name: str) -> str:
     places = [
         f"`{table}` in ops/traits.py" for table in LISTED if name in LISTED[table]
     ]
-    if name + SUFFIX in derivative_library():
+    if name + SUFFIX in DERIVATIVES:
         places.append(f"`{name}{SUFFIX}` in derivatives.nnef")
     elif name in RULES:
         places.append(_python(RULES[name]))
@@ -182,13 +182,13 @@ def formulas_of(name: str) -> tuple[str, ...]:
         return FORMULAS[name]
     if how(name) == "zero":
         return (r"\bar{x} = 0",)
-    rule = derivative_library().get(name + SUFFIX)
+    rule = DERIVATIVES.get(name + SUFFIX)
     return tuple(formulas(rule)) if rule else _body(name)
 
 
 def _body(name: str) -> tuple[str, ...]:
     """What the operation computes, where its derivative is that of its body."""
-    fragment = standard()[name]
+    fragment = STDLIB[name]
     if how(name) != "body" or fragment.body is None:
         return ()
     try:
@@ -216,10 +216,10 @@ def prose_of(function: Callable[..., object]) -> str:
 
 def rules(name: str) -> Iterator[str]:
     """The rule as text; of what Python does, an example."""
-    if name + SUFFIX in derivative_library():
-        yield fenced(text_of(derivative_library(), name + SUFFIX))
-    elif how(name) == "body" and standard()[name].body is not None:
-        yield fenced(text_of(standard(), name))
+    if name + SUFFIX in DERIVATIVES:
+        yield fenced(text_of(DERIVATIVES, name + SUFFIX))
+    elif how(name) == "body" and STDLIB[name].body is not None:
+        yield fenced(text_of(STDLIB, name))
     elif name in RULES:
         yield f"For example, `{example(name)[0]}` becomes"
         yield fenced(example(name)[1])

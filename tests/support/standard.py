@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 
 
 def scalar_operands(name: str) -> list[str]:
-    operands = standard()[name].operands
+    operands = STDLIB[name].operands
     return [p.name for p in operands if re.search(r"<(scalar|\?|)>", str(p.type))]

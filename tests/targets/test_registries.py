@@ -14,7 +14,7 @@ from support.checks import document
 
 import nnef_grad
 from nnef_grad.base.errors import UnsupportedError
-from nnef_grad.frontends.tract.library import tract_library
+from nnef_grad.frontends.tract.library import TRACT_LIBRARY
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.targets import lower
 
@@ -35,7 +35,7 @@ def erf() -> Graph:
     made = nnef_grad.loads(TEXT.replace("tract_core_erf", "exp"))
     external, _ = made.operations
     x, y = external.outputs[0], Tensor("scalar", (2, 3))
-    declaration = replace(tract_library()["tract_core_erf"], body=None)
+    declaration = replace(TRACT_LIBRARY["tract_core_erf"], body=None)
     own = Operation(declaration, (x,), {}, (y,))
     return Graph("net", (x,), (y,), (external, own), {x: "x", y: "y"})
 

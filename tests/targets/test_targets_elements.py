@@ -23,10 +23,10 @@ from support.runtimes.matrix import forward, matrix
 import nnef_grad
 from nnef_grad.graph.ir import LOOP, Graph
 from nnef_grad.interpreter.random_values import random_values
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.targets import TARGETS
 from nnef_grad.targets.facts import ALL, CONVERTER, LACKING
-from nnef_grad.targets.registry import SUFFIX, written
+from nnef_grad.targets.registry import SUFFIX, WRITTEN
 
 FILE = Path(__file__).parent / "settings.txt"
 LOWERED = [target for target in TARGETS if target != "nnef"]
@@ -433,16 +433,16 @@ graph net( x ) -> ( y ) { x = external(shape = [2]); y = swish(x); }
 
 
 def test_facts_are_about_operations_that_there_are() -> None:
-    assert set(LACKING) <= {*standard(), LOOP}
+    assert set(LACKING) <= {*STDLIB, LOOP}
     keys = {name for facts in LACKING.values() for names, _ in facts for name in names}
     assert keys == {*ALL.split(), "openvino", CONVERTER.names}
 
 
 def test_lowerings_have_the_signatures_of_their_operations() -> None:
-    lowered = {name: f for name, f in written().items() if name.endswith(SUFFIX)}
-    assert set(written()) - set(lowered) == {"gelu_probability"}
+    lowered = {name: f for name, f in WRITTEN.items() if name.endswith(SUFFIX)}
+    assert set(WRITTEN) - set(lowered) == {"gelu_probability"}
     for name, fragment in lowered.items():
-        definition = standard()[name.removesuffix(SUFFIX)]
+        definition = STDLIB[name.removesuffix(SUFFIX)]
         assert [p.name for p in fragment.parameters] == [
             p.name for p in definition.parameters
         ]

@@ -13,7 +13,7 @@ from nnef_grad.base.errors import NnefGradError
 from nnef_grad.base.source import Source
 from nnef_grad.commandline.fmt_cli import main as format_files
 from nnef_grad.language.check_document import check_fragments
-from nnef_grad.language.library import FragmentFile, extended, standard
+from nnef_grad.language.library import STDLIB, FragmentFile, extended
 from nnef_grad.language.parser import parse_fragments
 from nnef_grad.training.recipes import (
     LOSS,
@@ -40,12 +40,12 @@ def test_definitions_read_one_by_one_are_those_of_the_whole_file(path: Path) -> 
 @pytest.mark.parametrize("path", [*FILES, RECIPES], ids=lambda path: path.name)
 def test_definitions_have_no_mistake(path: Path) -> None:
     fragments = parse_fragments(Source(path.name, path.read_text("utf-8")))
-    assert not check_fragments(fragments, extended(fragments, standard()))
+    assert not check_fragments(fragments, extended(fragments, STDLIB))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_no_definition_hides_an_operation_of_the_standard(path: Path) -> None:
-    assert not {*FragmentFile(path)} & {*standard()}
+    assert not {*FragmentFile(path)} & {*STDLIB}
 
 
 @pytest.mark.parametrize("path", [*FILES, RECIPES], ids=lambda path: path.name)

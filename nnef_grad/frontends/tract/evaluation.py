@@ -15,7 +15,7 @@ from nnef_grad.emit.bodies import LONGEST
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import NoValueError, Scope
 from nnef_grad.frontends.reading import Reading
-from nnef_grad.frontends.tract.library import REFUSED, builtin, idiom_of, tract_library
+from nnef_grad.frontends.tract.library import REFUSED, TRACT_LIBRARY, builtin, idiom_of
 from nnef_grad.frontends.values import LARGEST, is_known
 from nnef_grad.frontends.view import View, entering
 from nnef_grad.graph.extents import OpenExtentError, symbol
@@ -62,7 +62,7 @@ class DocumentReading(Reading):
         super().__init__(emitter, builtin(), given.compounds)
         self.fragments = {f.name: f for f in document.fragments}
         # Its own go first, also where the standard has an operation of their name.
-        declared = Joined(tract_library(), emitter.opset.declarations)
+        declared = Joined(TRACT_LIBRARY, emitter.opset.declarations)
         self.scope_library = extended(document.fragments, declared)
         self.symbols = symbols
         self.given = given

@@ -6,11 +6,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from nnef_grad.language.library import (
+    EXTRAS,
+    STDLIB,
     FragmentFile,
     Joined,
     Library,
-    extras,
-    standard,
 )
 from nnef_grad.language.syntax import Fragment
 
@@ -18,21 +18,17 @@ from nnef_grad.language.syntax import Fragment
 REGISTRIES = ("tract_core", "tract_onnx", "tract_transformers")
 
 
-@lru_cache(maxsize=1)
-def tract_library() -> FragmentFile:
-    """The operations of tract's registries, from tract.nnef."""
-    return FragmentFile(Path(__file__).parent / "tract.nnef", REGISTRIES)
+# The operations of tract's registries, from tract.nnef.
+TRACT_LIBRARY = FragmentFile(Path(__file__).parent / "tract.nnef", REGISTRIES)
 
 
-@lru_cache(maxsize=1)
-def idioms() -> FragmentFile:
-    """The fragments that stand for operations of the standard, from idioms.nnef."""
-    return FragmentFile(Path(__file__).parent / "idioms.nnef")
+# The fragments that stand for operations of the standard, from idioms.nnef.
+IDIOM_FILE = FragmentFile(Path(__file__).parent / "idioms.nnef")
 
 
 def idiom_of(fragment: Fragment) -> str | None:
     """The operation of the standard that a fragment of a document is, if it is one."""
-    is_idiom = idioms().get(fragment.name) == fragment
+    is_idiom = IDIOM_FILE.get(fragment.name) == fragment
     return IDIOMS.get(fragment.name, fragment.name) if is_idiom else None
 
 
@@ -43,7 +39,7 @@ IDIOMS = {"tract_gelu": "gelu"}
 @lru_cache(maxsize=1)
 def builtin() -> Library:
     """The fragments that the bodies of tract.nnef may use."""
-    return Joined(tract_library(), extras(), standard())
+    return Joined(TRACT_LIBRARY, EXTRAS, STDLIB)
 
 
 # ---- Refused ----

@@ -24,7 +24,7 @@ from nnef_grad.frontends.values import described, dtype_of, is_known
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import EXTENSIONS, version_problems
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.language.parser import parse_document
 from nnef_grad.language.typecheck import identifiers
 from nnef_grad.ops.registry import OpSet
@@ -183,7 +183,7 @@ class _GraphBody:
             outputs,
             operations,
             emitter.assigned_names(operations, reserved),
-            declared=self.declared - {*standard()},
+            declared=self.declared - {*STDLIB},
             warnings=tuple(sorted(self.reading.warnings, key=Problem.position)),
         )
 

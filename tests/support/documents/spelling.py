@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from support.random_graphs.graphs import (
     RandomGraph,
     Statement,
@@ -28,7 +28,7 @@ class Spelling:
 
     def statement(self, statement: Statement) -> str:
         """Operands by place as far as one likes, all other arguments in any order."""
-        names = [p.name for p in standard()[statement.operation].operands]
+        names = [p.name for p in STDLIB[statement.operation].operands]
         operands = [self.number(operand_text(o)) for o in statement.operands]
         placed = (
             len(operands) if self.often(0.8) else self.random.randint(0, len(operands))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 from nnef_grad.language.types import ArrayType
 from support import reference
 
@@ -33,7 +33,7 @@ def apply(
     dtype: str | None = None,
 ) -> list[Tensor]:
     """The results, those of an array one after the other."""
-    declared = standard()[operation]
+    declared = STDLIB[operation]
     missing = [p.name for p in declared.operands[len(operands) :]]
     operands = [*operands, *(declared.defaults[name] for name in missing)]
     values = {**declared.defaults, **attributes}
@@ -46,7 +46,7 @@ def apply(
 
 def grouped(operation: str, names: Sequence[str]) -> tuple[Any, ...]:
     """The names of the results as a statement has them: an array is a tuple."""
-    (first, *_) = standard()[operation].results
+    (first, *_) = STDLIB[operation].results
     return (tuple(names),) if isinstance(first.type, ArrayType) else tuple(names)
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 
 from . import oracle
 from .compare import PASSED, SKIPPED, Outcome, compare
@@ -156,14 +156,14 @@ class Run:
         lines = ["operation, used, differentiated", *self._table()]
         lines += [f"{n:8} skipped: {what}" for what, n in self.skipped.most_common()]
         lines += [f"{n:8} failed: {what}" for what, n in self.kinds.most_common()]
-        unknown = [name for name in standard() if not oracle.knows(name)]
+        unknown = [name for name in STDLIB if not oracle.knows(name)]
         lines += [f"unknown to the oracle: {', '.join(unknown)}"] * bool(unknown)
         return "\n".join([*lines, f"seed {self.seed}: {self.line}"])
 
     def _table(self) -> list[str]:
         cells = [
             f"{name:32}{self.used[name]:7}{self.differentiated[name]:7}"
-            for name in sorted(standard())
+            for name in sorted(STDLIB)
         ]
         height = -(-len(cells) // COLUMNS)
         return ["   ".join(cells[row::height]) for row in range(height)]

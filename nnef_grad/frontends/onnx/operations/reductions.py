@@ -9,7 +9,7 @@ from typing import Any
 from nnef_grad.frontends.expansions.reductions import product
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.values import dtype_of, shape_of
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 
 _REDUCTIONS = {
     "ReduceL1": "l1_reduce", "ReduceL2": "l2_reduce", "ReduceLogSum": "log_reduce",
@@ -29,7 +29,7 @@ def _reduction(node: Node, x: Any, *_: Any) -> Any:
     name = _REDUCTIONS.get(node.kind, "")
     if not name:
         reduced = product(node, x, axes)
-    elif name in standard():
+    elif name in STDLIB:
         reduced = node(name, x, axes=axes)
     else:
         reduced = node.expand(name, node.scalars(x), axes=axes)

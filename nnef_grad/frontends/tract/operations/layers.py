@@ -11,11 +11,11 @@ from nnef_grad.frontends.expansions.products import contract
 from nnef_grad.frontends.tract.evaluation import expansion
 from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.frontends.view import View
-from nnef_grad.language.library import standard
+from nnef_grad.language.library import STDLIB
 
 
 def _settings(view: View, values: Sequence[Any]) -> dict[str, Any]:
-    return dict(zip(standard()[view.name].attribute_names, values, strict=True))
+    return dict(zip(STDLIB[view.name].attribute_names, values, strict=True))
 
 
 @expansion("conv")
