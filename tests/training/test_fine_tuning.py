@@ -107,11 +107,14 @@ class Case(NamedTuple):
         options: what its training step is told.
         warned: a part of the warning that is given if nothing is told; if none, nothing
             has to be.
+        padded: how the label of a table ends whose row 0 is that of padding. An exporter
+            calls a matrix of two layers after either of them, by where they are in memory.
     """
 
     make: Callable[[], nn.Module]
     options: Mapping[str, Any] = {}
     warned: str = ""
+    padded: tuple[str, ...] = ()
 
 
 def merged(pattern: str) -> dict[str, Any]:
@@ -130,7 +133,7 @@ CASES = {
     "gru": Case(partial(Tagger, nn.GRU), merged("*_b_[rz]"), "sum of two biases"),
     "rnn": Case(partial(Tagger, nn.RNN), merged("*_b_ih_hh"), "sum of two biases"),
     "shared": Case(Shared, {"padding_rows": {"words.weight": 2}}, "waves"),
-    "bert": Case(bert, {"padding_rows": {"*word_embeddings.weight": 0}}),
+    "bert": Case(bert, padded=("word_embeddings.weight", "decoder.weight")),
     "llama": Case(llama),
 }
 
@@ -170,6 +173,9 @@ def made(case: Case, folder: Path, **options: Any) -> tuple[nnef_grad.Step, nn.M
         warnings.simplefilter("ignore")
         path = write_export(module, exported, folder)
     graph = nnef_grad.load(path)
+    if case.padded:
+        labels = graph.labels.values()
+        options["padding_rows"] = {x: 0 for x in labels if x.endswith(case.padded)}
     step = nnef_grad.training_step(
         graph, data=nnef_grad.load_data(path), loss=LOSS, **options
     )
