@@ -4,8 +4,8 @@ document.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from glob import escape
 from sys import float_info
 from typing import Any
@@ -142,52 +142,33 @@ def training_step(
     rate = _positive("the learning rate", learning_rate)
     _refuse_count(accumulate)
     rules = rules if rules is not None else Rules()
-    opset = rules.opset
-    own, initial, trainable, updates = _parts(model)
-    if isinstance(data, VariableData) and own is model:
-        data = data.of(own)
-    # The forward graph, as it is differentiated.
-    graph = with_padding(share_labels(own), padding_rows or {}, opset)
-    graph, factors, scales = with_adapters(graph, adapters or {}, opset)
-    values, warnings = typed(graph, initial if data is None else data)
-    values |= factors
-    if adapters:
-        others = [train] if isinstance(train, str) else train or ()
-        train = [*map(escape, factors), *others]
-    statistics = statistics_of(graph)
-    recipes = read_losses(graph, loss)
-    quantized: Mapping[Tensor, Tensor] = {}
-    if quantize:
-        graph, quantized = with_quantization(graph, opset)
-    graph = replace(graph, quantization={})
-    tensors = graph.tensors
-    moved = {tensors[old]: tensors[new] for old, new in updates.items()}
+    forward = _prepared(model, data, padding_rows or {}, adapters or {}, rules.opset)
+    # Before others are added to the outputs.
+    recipes = read_losses(forward.graph, loss)
+    forward = forward.quantized() if quantize else forward
+    forward = replace(forward, graph=replace(forward.graph, quantization={}))
     if batch_statistics is not None:
-        graph, running = with_batch_statistics(graph, batch_statistics, opset)
-        moved |= running
+        forward = forward.with_moments(batch_statistics)
     choice = chosen(
-        graph,
+        forward.graph,
         recipes,
         optimizer,
-        train=trainable if train is None else train,
+        train=forward.trained(train),
         freeze=freeze,
         learning_rate=rate,
         groups=groups or {},
-        data=in_single(values, [np.float16]),
-        running=statistics,
+        data=in_single(forward.values, [np.float16]),
+        running=forward.statistics,
     )
-    rates = {LEARNING_RATE: choice.needs_learning_rate, LOSS_SCALE: loss_scale}
-    for name in (name for name in rates if rates[name] and name in graph.tensors):
-        # Callers know these inputs by their names.
-        message = f"graph '{graph.name}' has a tensor '{name}'"
-        raise UsageError(f"{message}, which an input of the step is called")
+    inputs = {LEARNING_RATE: choice.needs_learning_rate, LOSS_SCALE: loss_scale}
+    _refuse_names(forward.graph, [name for name in inputs if inputs[name]])
     objective = with_losses(
-        graph,
+        forward.graph,
         recipes,
-        penalties(graph, choice, l2),
-        results=quantized,
-        kept=[*moved.values()],
-        opset=opset,
+        penalties(forward.graph, choice, l2),
+        results=forward.results,
+        kept=[*forward.moved.values()],
+        opset=rules.opset,
     )
     backward = differentiate(
         objective.graph,
@@ -197,39 +178,105 @@ def training_step(
         with_outputs=True,
         rules=rules,
     )
-    graph = without_stops(backward.graph)
-    tensors = graph.tensors
-    names = {tensors[seed]: LOSS_SCALE for seed in backward.seeds.values()}
-    if not loss_scale:
-        # They are outputs as they are.
-        names |= {new: NEW + graph.names[old] for old, new in moved.items()}
-    free = {t: name for t, name in names.items() if name not in tensors}
-    graph = replace(graph, names={**graph.names, **free})
     assembly = _Assembly(
-        own, objective, backward, choice, clipping, accumulate, loss_scale, opset
+        forward, objective, backward, choice, clipping, accumulate, loss_scale
     )
     first, *further = (
-        in_form(step, values, form, target, recompute)
-        for step in assembly.steps(graph, moved)
+        in_form(step, forward.values, form, target, recompute)
+        for step in assembly.steps()
     )
-    warnings += [*choice.warnings, *objective.warnings, *backward.warnings]
+    warnings = [*forward.warnings, *choice.warnings, *objective.warnings]
+    warnings += backward.warnings
     warnings += [warning for step in (first, *further) for warning in step.warnings]
-    if batch_statistics is None and statistics:
+    if batch_statistics is None and forward.statistics:
         warnings.append(
             "batch normalization uses the statistics of the model, as in evaluation, and"
             " not those of the batch"
         )
-    if batch_statistics is not None and not statistics:
+    if batch_statistics is not None and not forward.statistics:
         warnings.append("there is no batch normalization with running statistics")
     return replace(
         first,
-        data={**first.data, **scales},
+        data={**first.data, **forward.scales},
         apply=further[0] if further else None,
         accumulate=accumulate,
         trained=tuple(choice.labels.values()),
-        stored=data if isinstance(data, VariableData) else None,
+        stored=forward.stored,
         warnings=tuple(warnings),
     )
+
+
+@dataclass(frozen=True)
+class _Forward:
+    """The forward graph, as it is differentiated."""
+
+    # That of the user, and the same with adapters and what else a step changes.
+    model: Graph
+    graph: Graph
+    # The values of variables by label, and where they are stored.
+    values: Mapping[str, Any]
+    stored: VariableData | None
+    # The variables of adapters by label, and their factors, which a step only stores.
+    factors: Mapping[str, Any]
+    scales: Mapping[str, Any]
+    # The variables that the model says are to be trained, if it does.
+    trainable: Sequence[str] | None
+    # The running statistics of batch normalizations.
+    statistics: Collection[Tensor]
+    # The new values of variables that are moved, but not trained.
+    moved: Mapping[Tensor, Tensor]
+    opset: OpSet
+    warnings: Sequence[Any]
+    # The quantized tensors in place of others.
+    results: Mapping[Tensor, Tensor] = field(default_factory=dict)
+
+    def trained(self, train: str | Sequence[str] | None) -> str | Sequence[str] | None:
+        """The variables to train, if any are named: with adapters, theirs and others."""
+        if not self.factors:
+            return self.trainable if train is None else train
+        others = [train] if isinstance(train, str) else train or ()
+        return [*map(escape, self.factors), *others]
+
+    def quantized(self) -> _Forward:
+        """The same with quantized tensors, where there is quantization info."""
+        graph, results = with_quantization(self.graph, self.opset)
+        return replace(self, graph=graph, results=results)
+
+    def with_moments(self, momentum: float) -> _Forward:
+        """The same with the moments of the batch, towards which running ones move."""
+        graph, running = with_batch_statistics(self.graph, momentum, self.opset)
+        return replace(self, graph=graph, moved={**self.moved, **running})
+
+
+def _prepared(
+    model: Graph | TorchModel,
+    data: Mapping[str, Any] | None,
+    padding_rows: Mapping[str, int],
+    adapters: Adapters,
+    opset: OpSet,
+) -> _Forward:
+    """The forward graph, with adapters and rows for padding."""
+    own, initial, trainable, updates = _parts(model)
+    if isinstance(data, VariableData) and own is model:
+        data = data.of(own)
+    graph = with_padding(share_labels(own), padding_rows, opset)
+    graph, factors, scales = with_adapters(graph, adapters, opset)
+    values, warnings = typed(graph, initial if data is None else data)
+    tensors, values = graph.tensors, {**values, **factors}
+    stored = data if isinstance(data, VariableData) else None
+    moved = {tensors[old]: tensors[new] for old, new in updates.items()}
+    return _Forward(
+        model=own, graph=graph, values=values, stored=stored, factors=factors,
+        scales=scales, trainable=trainable, statistics=statistics_of(graph),
+        moved=moved, opset=opset, warnings=warnings,
+    )  # fmt: skip
+
+
+def _refuse_names(graph: Graph, inputs: Iterable[str]) -> None:
+    """Raises `UsageError` if tensors have the names by which callers know inputs."""
+    for name in filter(graph.tensors.__contains__, inputs):
+        message = f"graph '{graph.name}' has a tensor '{name}'"
+        raise UsageError(f"{message}, which an input of the step is called")
 
 
 def _positive(what: str, value: float | None) -> float | None:
@@ -280,21 +327,38 @@ def _parts(
 class _Assembly:
     """Puts gradients and optimizers together."""
 
-    model: Graph
+    forward: _Forward
     objective: Objective
     backward: Backward
     choice: Choice
     clipping: Clipping
     accumulate: int
     loss_scale: bool
-    opset: OpSet
 
-    def steps(self, graph: Graph, moved: Mapping[Tensor, Tensor]) -> list[Step]:
-        """The step; or one that adds gradients up, and one that uses their sums. The graph
-        has the gradients, and moves running statistics.
+    @property
+    def model(self) -> Graph:
+        """The graph of the user."""
+        return self.forward.model
+
+    def _graph(self) -> Graph:
+        """The graph with the gradients; where a name is free, inputs and new values have
+        those by which callers know them.
         """
-        labels, tensors = self.model.labels.values(), graph.tensors
-        draft = Draft(graph, self.opset, labels)
+        graph, moved = without_stops(self.backward.graph), self.forward.moved
+        tensors = graph.tensors
+        names = {tensors[seed]: LOSS_SCALE for seed in self.backward.seeds.values()}
+        if not self.loss_scale:
+            # They are outputs as they are.
+            names |= {new: NEW + graph.names[old] for old, new in moved.items()}
+        free = {t: name for t, name in names.items() if name not in tensors}
+        return replace(graph, names={**graph.names, **free})
+
+    def steps(self) -> list[Step]:
+        """The step; or one that adds gradients up, and one that uses their sums. They move
+        running statistics.
+        """
+        graph, moved = self._graph(), self.forward.moved
+        tensors, draft = graph.tensors, self._draft(graph)
         gradients = self.backward.gradients.items()
         parts: Gradients = {v: tensors[name] for v, name in gradients}
         is_finite = None
@@ -316,13 +380,16 @@ class _Assembly:
         how = "accumulate", notes, carried, reports, is_finite, trained
         return [self._step(draft, *how), self._using(graph)]
 
+    def _draft(self, graph: Graph) -> Draft:
+        return Draft(graph, self.forward.opset, self.model.labels.values())
+
     def _using(self, graph: Graph) -> Step:
         """The step that uses the sums of gradients, and sets them to zero."""
         tensors = graph.tensors
         trained = {tensors[name] for name in self.choice.recipes}
         declared = tuple(op for op in graph.operations if op.outputs[0] in trained)
         part = Graph(self.model.name, (), (), declared, graph.names)
-        draft = Draft(part, self.opset, self.model.labels.values())
+        draft = self._draft(part)
         sums, count = self._sums(draft), self.accumulate
         gradients = of_each(draft, sums, "div", float(count), word="mean")
         zeros = {
