@@ -133,8 +133,7 @@ def _saving(
         if tensor in gathered:
             saved.append(_Saved(tensor, gathered.index(tensor), False))
             continue
-        is_row = not loop.way.fits(tensor.shape)
-        part = tensor
+        part, is_row = tensor, not loop.way.fits(tensor.shape)
         if is_row:
             part = _row(emit, tensor, min(loop.way.axis, tensor.rank))
         elif tensor in loop.body.inputs:
