@@ -253,6 +253,7 @@ def test_a_failing_write_leaves_the_old_file(
             ["-", "--rules", "missing.nnef"],
             "error: cannot read 'missing.nnef': No such file or directory\n",
         ),
+        (["-", "--outputs", ","], "error: no output is named\n"),
         (
             ["-", "--input-shape", "x"],
             "error: --input-shape expects NAME=EXTENT,EXTENT,... and got 'x'\n",

@@ -97,8 +97,9 @@ class Deriving:
 
     def backward(self, opened: Opened) -> nnef_grad.Backward:
         """The derivative of a model."""
+        outputs = opened.named(split(self.outputs)) if self.outputs else None
         settings: dict[str, Any] = {
-            "outputs": opened.named(split(self.outputs)) or None,
+            "outputs": outputs,
             "stop": opened.named(split(self.stop)),
             "rules": opened.rules,
         }

@@ -66,10 +66,11 @@ def _settings(options: dict[str, Any]) -> dict[str, Any]:
     """The settings of a training step, as the options say; others are as they are."""
     take = options.pop
     share, recompute = take("statistics_momentum"), take("recompute")
+    train = take("train")
     return {
         "loss": _losses(take("loss"), take("output")),
         "l2": _penalties(take("l2")),
-        "train": split(take("train")) or None,
+        "train": split(train) if train else None,
         "freeze": split(take("freeze")),
         "groups": dict(map(_group, take("group"))),
         "adapters": dict(map(_adapter, take("adapters"))),

@@ -54,10 +54,13 @@ WAIT = 0.01
 @contextmanager
 def _translate_errors(verb: str, path: PathLike) -> Iterator[None]:
     """Turns operating system errors into errors about a file."""
+    name = os.fspath(path)
+    if "\0" in name:
+        # For Python, that is no error of the operating system.
+        raise UsageError(f"cannot {verb} {name!r}: no path has a null character")
     try:
         yield
     except OSError as error:
-        name = os.fspath(path)
         raise UsageError(f"cannot {verb} '{name}': {error.strerror or error}") from None
 
 

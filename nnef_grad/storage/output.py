@@ -101,8 +101,8 @@ def write_stored(
     if format_of(path) is not ModelFormat.FOLDER:
         _write_archive(path, parts, overwrite)
         return
-    place = _real(path)
     with writing(path):
+        place = _real(path)
         _refuse_folder_now(place, overwrite)
     with writing(path), files.unfinished_folder(place) as draft:
         for steps, part in parts.items():

@@ -96,7 +96,8 @@ def chosen(
     names = [name for name in wanted if name in reached and name not in frozen]
     if not names:
         message = f"nothing is left to train in graph '{graph.name}'"
-        raise UsageError(f"{message}: {_why(wanted, frozen)}")
+        why = _why(wanted, frozen) if picked or train is None else "none is named"
+        raise UsageError(f"{message}: {why}")
     fixed = constants & reached - {*wanted}
     stay = [name for name in scalars if name in fixed]
     untrained = reached - frozen - fixed

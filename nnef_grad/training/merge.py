@@ -68,6 +68,9 @@ def merge(
         if not np.array_equal(before, after, equal_nan=True):
             changed[label] = after
     if not is_merged:
+        if not any(own.find(label) for label in graph.labels.values()):
+            message = f"'{model}' has no data for its variables"
+            raise UsageError(f"{message}: trained values take the place of others")
         places = " and ".join(f"'{place}'" for place in trained)
         raise UsageError(f"no values in {places} belong to a variable of '{model}'")
     variables = {variable.label: variable for variable in declared_variables(graph)}

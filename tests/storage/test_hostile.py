@@ -990,3 +990,15 @@ def test_a_folder_that_appears_meanwhile_is_not_replaced(
         assert names(tmp_path) == ["out", "out/notes.txt"]
         (tmp_path / "out" / "notes.txt").unlink()
         (tmp_path / "out").rmdir()
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\0b/", "a\0b.nnef", "a\0b.tgz"])
+def test_no_path_has_a_null_character(name: str) -> None:
+    graph, place = nnef_grad.loads(MODEL), name.replace("\0", r"\\x00")
+    for read in (nnef_grad.load, nnef_grad.load_data, nnef_grad.load_rules):
+        with pytest.raises(nnef_grad.UsageError, match=f"cannot read '{place}'"):
+            read(name)
+    with pytest.raises(nnef_grad.UsageError, match=f"cannot write '{place}'"):
+        nnef_grad.save(graph, name)
+    with pytest.raises(nnef_grad.UsageError, match="cannot write"):
+        nnef_grad.report(graph, nnef_grad.differentiate(graph), "a\0b.html")

@@ -250,6 +250,15 @@ def test_nothing_is_merged_that_belongs_to_another_model(tmp_path: Path) -> None
     assert not (tmp_path / "tuned").exists()
 
 
+def test_nothing_is_merged_into_a_model_without_data(tmp_path: Path) -> None:
+    nnef_grad.save(nnef_grad.loads(NET), tmp_path / "net.nnef")
+    nnef_grad.save(nnef_grad.loads(NET), tmp_path / "new", data=data())
+    with pytest.raises(nnef_grad.UsageError, match=r"net\.nnef' has no data"):
+        nnef_grad.training.merge(
+            tmp_path / "net.nnef", tmp_path / "new", tmp_path / "tuned"
+        )
+
+
 def test_trained_values_in_one_place_need_no_list(tmp_path: Path) -> None:
     nnef_grad.save(nnef_grad.loads(NET), tmp_path / "net", data=data())
     nnef_grad.save(nnef_grad.loads(NET), tmp_path / "new", data=data(seed=3))

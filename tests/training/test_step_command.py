@@ -215,6 +215,7 @@ def files(folder: Path) -> dict[str, bytes]:
         ("model -o step --loss huber --l2 0.1 --l2 w=0.1", "--l2 expects one X"),
         ("model -o step --loss y=huber --output y", "without --output"),
         ("model -o none/step --loss huber", "cannot write"),
+        ("model -o step --loss huber --train ,", "nothing is left to train"),
         ("model -o step --loss huber --input-shape x", "--input-shape expects"),
         ("model -o step --loss huber --symbol B=2", "standard document has no symbols"),
         ("dynamic.nnef -o step.nnef --loss huber --symbol C=2", "has no symbol 'C'"),
