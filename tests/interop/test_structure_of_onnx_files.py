@@ -316,6 +316,12 @@ def test_positions_far_apart_are_no_grid(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
+def test_known_positions_are_counted_beyond_single_precision(tmp_path: Path) -> None:
+    nodes, data = [make("GatherND", "x places", "y")], {"places": [[4096, -1]]}
+    path = save(tmp_path, nodes, [value("x", FLOAT, [4097, 4097])], data)
+    assert "16785408" in nnef_grad.dumps(interop.from_onnx(path).graph)
+
+
 # ---- Inputs ----
 
 
