@@ -154,7 +154,8 @@ def put_blocks(
     name = _put(view, reduction, "put_rows", "put_row_sums")
     shape, count = shape_of(x), prod(shape_of(number))
     total, size = prod(shape[:depth]), prod(shape[depth:])
-    view.require_exact(total - 1)
+    last = int(np.max(number, initial=0)) if is_known(number) else total - 1
+    view.require_exact(last)
     settings: dict[str, Any] = {"extent": float(total) if from_end else 0.0}
     updates, is_one = _one_of(updates, reduction)
     if is_one:
