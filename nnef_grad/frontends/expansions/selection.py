@@ -119,7 +119,8 @@ def gather_blocks(view: View, x: Any, indices: Any, batch_dims: int) -> Any:
     first = batch_dims + depth
     view.require(first <= len(shape), f"the operand has no {first} axes")
     number = _block_numbers(view, indices, shape[batch_dims:first])
-    view.require_exact(prod(shape[:first]) - 1)
+    if not is_known(indices):
+        view.require_exact(prod(shape[:first]) - 1)
     if batch_dims:
         batches = shape[:batch_dims]
         view.require(outer[:batch_dims] == list(batches), "batches differ")
@@ -153,6 +154,8 @@ def put_blocks(
     name = _put(view, reduction, "put_rows", "put_row_sums")
     shape, count = shape_of(x), prod(shape_of(number))
     total, size = prod(shape[:depth]), prod(shape[depth:])
+    last = int(np.max(number, initial=0)) if is_known(number) else total - 1
+    view.require_exact(last)
     settings: dict[str, Any] = {"extent": float(total) if from_end else 0.0}
     updates, is_one = _one_of(updates, reduction)
     if is_one:
@@ -185,7 +188,6 @@ def _block_numbers(view: View, indices: Any, places: Sequence[int]) -> Any:
     depth, last = shape[-1], len(shape) - 1
     view.require(len(places) == depth, f"{depth} indices are for other axes")
     row = [1] * last + [depth]
-    view.require_exact(prod(places) - 1)
     number = _scalars(view, indices)
     extents = _numbers(view, places, row)
     is_before = view("lt", number, 0.0)

@@ -250,13 +250,15 @@ def _known_attributes(kind: str) -> frozenset[str] | None:
 
 @cache
 def _keeps_type(kind: str, version: int) -> bool:
-    """Whether the first result has the data type of the first operand."""
+    """Whether the first result has the data type of the first operand. What a loop scans and
+    returns are of types of their own, by one name.
+    """
     try:
         schema = get_schema(kind, version, "")
     except SchemaError:
         return False
     operand, result = schema.inputs[0], schema.outputs[0]
-    return str(operand.type_str) == str(result.type_str)
+    return operand.is_homogeneous and str(operand.type_str) == str(result.type_str)
 
 
 class Node(View):
@@ -341,8 +343,8 @@ class Node(View):
     def like(self, operand: Any, x: Any) -> Any:
         """A value that is whole if an operand is: NNEF may have computed it in scalars."""
         is_scalar = isinstance(x, Tensor) and x.dtype == "scalar"
-        is_array = isinstance(operand, (Tensor, np.ndarray))
-        is_whole = is_array and dtype_of(operand) == "integer"
+        is_value = isinstance(operand, Tensor) or is_known(operand)
+        is_whole = is_value and dtype_of(operand) == "integer"
         return self("cast", x, dtype="integer") if is_scalar and is_whole else x
 
     def row(self, x: Any, default: float = 0.0) -> Any:
