@@ -182,6 +182,7 @@ _GROWING = {
     "addbmm", "scatter_add",
 }  # fmt: skip
 _CASTS = {"to", "_to_copy", "type_as"}
+_OF_MASKS = {torch.ops.aten._to_copy.default, torch.ops.aten.to.dtype}
 
 
 def _refuse_wrapping(call: Call) -> None:
@@ -193,7 +194,7 @@ def _refuse_wrapping(call: Call) -> None:
     # The complement of a byte is one.
     is_complement = (call.packet, *call.node.args[:1]) == ("sub", 255)
     is_byte = is_complement and fake.dtype is torch.uint8
-    is_growing = call.packet in _GROWING and not is_byte
+    is_growing = call.packet in _GROWING and not (is_byte or _is_painted(call, fake))
     if call.packet in _CASTS:
         source = call.node.args[0].meta["val"].dtype
         # What fractions become that do not fit is not defined in PyTorch either.
@@ -205,6 +206,18 @@ def _refuse_wrapping(call: Call) -> None:
         is_growing = own.min < new.min or own.max > new.max
     if is_growing:
         call.refuse(f"{fake.dtype} wraps around: compute with torch.long")
+
+
+def _is_painted(call: Call, fake: Any) -> bool:
+    """Whether a mask is multiplied with a number, as images are made of masks."""
+    arguments: Sequence[Any] = call.node.args
+    mask, number = arguments[:2] if len(arguments) == 2 else (None, None)
+    if call.packet != "mul" or getattr(mask, "target", None) not in _OF_MASKS:
+        return False
+    is_mask = mask.args[0].meta["val"].dtype is torch.bool
+    bounds = torch.iinfo(fake.dtype)
+    fits = isinstance(number, int) and bounds.min <= number <= bounds.max
+    return is_mask and fits
 
 
 def _as_in_torch(call: Call, x: Any, fake: Any) -> Any:
