@@ -275,8 +275,16 @@ def test_the_hessian_of_what_the_gradients_do_not_depend_on() -> None:
     assert nnef_grad.hvp(graph, wrt="x", stop=["y"]).gradients == {"x": "hvp_x"}
 
 
+def test_the_hessian_of_one_of_several_results() -> None:
+    """What makes the others is there in another form."""
+    text = "x = external(shape = [2]);\n[s, t] = copy_n(x, times = 2);\ny = tanh(s);"
+    graph = nnef_grad.loads(document(text))
+    product = nnef_grad.hvp(graph, wrt=["x", "t"])
+    assert "hvp_t = constant(shape = [2], value = [0.0]);" in str(product.graph)
+
+
 # Statements with c, and the product with the Hessian for x and c of the sum of y.
-OF_CONSTANTS = {
+OF_CONSTANTS: Mapping[str, Callable[..., Any]] = {
     "c = copy(3.0); a = mul(x, c); y = mul(a, c);": (
         lambda x, c, v, w: (2 * c * w * np.ones(3), np.sum(2 * x * w + 2 * c * v))
     ),
