@@ -115,8 +115,8 @@ def _simplest(operation: Operation) -> Operation:
     number, x = _number(operation)
     if not isinstance(x, Tensor) or abs(number) != 1:
         return operation
-    definition = STDLIB["copy" if number == 1 else "neg"]
-    return replace(operation, definition=definition, operands=(x,))
+    name, dtype = ("copy", "scalar") if number == 1 else ("neg", None)
+    return replace(operation, definition=STDLIB[name], operands=(x,), dtype=dtype)
 
 
 # ---- Numbers in products ----
