@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import isfinite, prod
+from math import prod
+from sys import float_info
 from types import MappingProxyType
 from typing import Any
 
@@ -366,7 +367,7 @@ def gradient_penalty(
         UsageError, NoDerivativeError: as for `differentiate`.
     """
 
-    if not isfinite(norm):
+    if not abs(norm) <= float_info.max:
         raise UsageError(f"the norm of gradients is a finite number, and not {norm}")
 
     def penalty(emit: Emitter, gradient: Tensor) -> Tensor:

@@ -378,6 +378,8 @@ def test_the_norm_of_a_gradient_penalty() -> None:
     assert str(whole) == str(half)
     with pytest.raises(nnef_grad.UsageError, match="finite number, and not nan"):
         nnef_grad.gradient_penalty(graph, norm=float("nan"))
+    with pytest.raises(nnef_grad.UsageError, match="finite number, and not 100"):
+        nnef_grad.gradient_penalty(graph, norm=10**400)
 
 
 # ---- The command line ----
