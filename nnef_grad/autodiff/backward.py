@@ -114,8 +114,8 @@ def finished(
     used = prune(graph)
     simplified = unmask(restore(used, emit.simplified), emit.is_new)
     graph = used if simplified is used else prune(simplified)
-    graph = merge_numbers(with_numbers(graph, dict.fromkeys(ones, 1.0)), emit)
-    graph = _without_needless_copies(graph, forward)
+    graph = merge_numbers(with_numbers(graph, dict.fromkeys(ones, 1.0), emit), emit)
+    graph = _without_needless_copies(graph, forward, emit.opaque)
     names = emit.assigned_names(graph.operations, reserved)
     return completed(replace(graph, names=names), forward.quantization)
 
@@ -127,9 +127,12 @@ def completed(graph: Graph, quantization: Mapping[str, Quantization]) -> Graph:
     return replace(graph, quantization=carry_quantization(quantization, graph))
 
 
-def _without_needless_copies(graph: Graph, forward: Graph) -> Graph:
+def _without_needless_copies(
+    graph: Graph, forward: Graph, named: Iterable[Tensor]
+) -> Graph:
     """The graph with gradients in place of what is only used to be copied to them. What
     the forward graph computes stays: a half of the derivative may get it from the other.
+    So do named tensors: the gradient may be differentiated with respect to them.
     """
     gradients = {*graph.outputs}.difference(forward.outputs)
     proper = (op for op in graph.operations if op.name == "copy" and op.inputs)
@@ -139,7 +142,7 @@ def _without_needless_copies(graph: Graph, forward: Graph) -> Graph:
         return graph
     uses = count_uses(graph)
     before = (op for op in forward.operations if op.name != "constant")
-    fixed = {*graph.inputs, *(tensor for op in before for tensor in op.outputs)}
+    fixed = {*graph.inputs, *named, *(t for op in before for t in op.outputs)}
     copies = {t: c for t, c in copies.items() if uses[t] == 1 and t not in fixed}
     results = {*copies.values()}
     operations = (op for op in graph.operations if results.isdisjoint(op.outputs))

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import isfinite, prod
+from math import prod
+from sys import float_info
 from types import MappingProxyType
 from typing import Any
 
@@ -280,18 +281,16 @@ def _of_sum(
     """The gradients of the sum of all output elements, in a graph that also has the tensors
     that they do not depend on: it is differentiated with respect to these.
     """
-    first = differentiate(
-        graph, wrt=wrt, outputs=outputs, stop=stop, seed="ones", rules=rules
-    )
-    there = {tensor for op in first.graph.operations for tensor in op.outputs}
-    named = tuple(graph.tensors[name] for name in (*wrt, *stop))
-    makers = prune(replace(graph, outputs=named)).operations
-    lost = (op for op in makers if there.isdisjoint(op.outputs))
-    operations = (*first.graph.operations, *lost)
-    names = {**graph.names, **first.graph.names}
-    return replace(
-        first, graph=replace(first.graph, operations=operations, names=names)
-    )
+    sources = tuple(graph.names[y] for y in differentiated_outputs(graph, outputs))
+    # Inputs stay anyway; that there is no tensor to stop, `differentiate` says.
+    names = dict.fromkeys((*sources, *wrt, *stop))
+    named = (graph.tensors.get(name) for name in names if name not in graph.input_names)
+    whole = replace(graph, outputs=tuple(x for x in named if x is not None))
+    settings: Any = {"outputs": sources, "stop": stop, "rules": rules}
+    first = differentiate(whole, wrt=wrt, seed="ones", with_outputs=True, **settings)
+    kept, first_graph = {*first.gradients.values(), *wrt, *stop}, first.graph
+    ends = tuple(x for x in first_graph.outputs if first_graph.names[x] in kept)
+    return replace(first, graph=prune(replace(first_graph, outputs=ends)))
 
 
 @public
@@ -368,7 +367,7 @@ def gradient_penalty(
         UsageError, NoDerivativeError: as for `differentiate`.
     """
 
-    if not isfinite(norm):
+    if not abs(norm) <= float_info.max:
         raise UsageError(f"the norm of gradients is a finite number, and not {norm}")
 
     def penalty(emit: Emitter, gradient: Tensor) -> Tensor:

@@ -53,9 +53,10 @@ _ARITHMETIC: dict[str, Callable[..., float]] = {
 }
 
 
-def with_numbers(graph: Graph, full: Mapping[Tensor, float]) -> Graph:
-    """The graph with a number in place of each tensor that is full of it, or is computed
-    from such tensors alone, where another operand has the shape of the result.
+def with_numbers(graph: Graph, full: Mapping[Tensor, float], emit: Emitter) -> Graph:
+    """The graph with a number in place of each tensor that is full of it, or that the
+    derivative computes from such tensors alone, where another operand has the shape of the
+    result. The forward graph stays as it is.
     """
     if not full:
         return graph
@@ -65,7 +66,8 @@ def with_numbers(graph: Graph, full: Mapping[Tensor, float]) -> Graph:
     for operation in graph.operations:
         operation = substitute(operation, same)
         operands = tuple([numbers.get(o, o) for o in operation.operands])
-        value = _value(operation.name, operands)
+        is_new = emit.is_new(operation.outputs[0])
+        value = _value(operation.name, operands) if is_new else None
         if value is not None:
             numbers.update(dict.fromkeys(operation.outputs, value))
             operation = _constant(operation, value)
@@ -113,8 +115,8 @@ def _simplest(operation: Operation) -> Operation:
     number, x = _number(operation)
     if not isinstance(x, Tensor) or abs(number) != 1:
         return operation
-    definition = STDLIB["copy" if number == 1 else "neg"]
-    return replace(operation, definition=definition, operands=(x,))
+    name, dtype = ("copy", "scalar") if number == 1 else ("neg", None)
+    return replace(operation, definition=STDLIB[name], operands=(x,), dtype=dtype)
 
 
 # ---- Numbers in products ----

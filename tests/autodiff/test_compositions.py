@@ -14,6 +14,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from support import reference
+from support.checks import document
 from support.operation_models import Model, models
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
@@ -274,6 +275,46 @@ def test_the_hessian_of_what_the_gradients_do_not_depend_on() -> None:
     assert nnef_grad.hvp(graph, wrt="x", stop=["y"]).gradients == {"x": "hvp_x"}
 
 
+def test_the_hessian_of_one_of_several_results() -> None:
+    """What makes the others is there in another form."""
+    text = "x = external(shape = [2]);\n[s, t] = copy_n(x, times = 2);\ny = tanh(s);"
+    graph = nnef_grad.loads(document(text))
+    product = nnef_grad.hvp(graph, wrt=["x", "t"])
+    assert "hvp_t = constant(shape = [2], value = [0.0]);" in str(product.graph)
+
+
+# Statements with c, and the product with the Hessian for x and c of the sum of y.
+OF_CONSTANTS: Mapping[str, Callable[..., Any]] = {
+    "c = copy(3.0); a = mul(x, c); y = mul(a, c);": (
+        lambda x, c, v, w: (2 * c * w * np.ones(3), np.sum(2 * x * w + 2 * c * v))
+    ),
+    "c = add(1.0, 0.0); a = mul(x, c); y = sqr(a);": (
+        lambda x, c, v, w: (
+            2 * c * c * v + 4 * x * c * w,
+            np.sum(4 * c * x * v + 2 * x * x * w),
+        )
+    ),
+    "c = constant(shape = [3], value = [3.0]); y = mul(x, c);": lambda x, c, v, w: (
+        w,
+        v,
+    ),
+}
+
+
+@pytest.mark.parametrize("statements", OF_CONSTANTS)
+def test_gradients_depend_on_numbers_of_the_graph(statements: str) -> None:
+    """They have their gradients like any other tensor."""
+    graph = nnef_grad.loads(document(f"x = external(shape = [3]);\n{statements}"))
+    product = nnef_grad.hvp(graph, wrt=["x", "c"])
+    x, v = np.array([0.5, -1.0, 2.0]), np.array([1.0, 0.25, -3.0])
+    w = np.full(graph.tensors["c"].shape, 0.75)
+    fed = {"x": x, "vector_x": v, "vector_c": w}
+    function, c = OF_CONSTANTS[statements], 1.0 if "1.0" in statements else 3.0
+    values = nnef_grad.evaluate(product.graph, fed)
+    for name, expected in zip(("hvp_x", "hvp_c"), function(x, c, v, w), strict=True):
+        np.testing.assert_allclose(values[name], expected)
+
+
 def test_numbers_of_a_derivative_are_no_constants_of_the_graph() -> None:
     """Otherwise the zeros of grad_z would move with c."""
     graph = nnef_grad.loads(
@@ -337,6 +378,8 @@ def test_the_norm_of_a_gradient_penalty() -> None:
     assert str(whole) == str(half)
     with pytest.raises(nnef_grad.UsageError, match="finite number, and not nan"):
         nnef_grad.gradient_penalty(graph, norm=float("nan"))
+    with pytest.raises(nnef_grad.UsageError, match="finite number, and not 100"):
+        nnef_grad.gradient_penalty(graph, norm=10**400)
 
 
 # ---- The command line ----

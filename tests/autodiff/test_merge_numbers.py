@@ -83,6 +83,18 @@ def test_no_tensor_of_ones_is_a_factor(statements: str) -> None:
     assert "constant" not in {op.name for op in backward.graph.operations}
 
 
+def test_a_copy_in_place_of_a_product_is_what_is_read_again() -> None:
+    text = document(
+        "x = external(shape = [2]);\nw = external(shape = [2]);\ny = mul(x, w);",
+        inputs="x, w",
+    )
+    graph = nnef_grad.differentiate(nnef_grad.loads(text), seed="ones").graph
+    again = nnef_grad.loads(str(graph))
+    types = [[(op.name, op.dtype) for op in g.operations] for g in (graph, again)]
+    assert types[0] == types[1]
+    assert ("copy", "scalar") in types[0]
+
+
 def test_numbers_times_ones_are_constants() -> None:
     text = document(
         "x = external(shape = [2, 3]);\ny = matmul(x, x, transposeB = true);\nz = mul(y, 3.0);",
