@@ -73,6 +73,9 @@ TOGETHER = {
         "y = rcp(z); w = div(1.0, z);",
         outputs="y, w",
     ),
+    "windows without axes": document(
+        "x = external(shape = []); y = debox(x, size = [], normalize = true);"
+    ),
     "a slice of nothing": document(
         "x = external(shape = [2, 1]); r = sqrt(x);"
         "y = slice(r, axes = [1], begin = [1], end = [3]);"
