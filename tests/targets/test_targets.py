@@ -91,6 +91,13 @@ TOGETHER = {
         "z = desample(3.0, i, size = []);",
         outputs="y, z",
     ),
+    "products of nothing": document(
+        "x = external(shape = [2, 3, 4]); s = slice(x, axes = [0], begin = [1], end = [1]);"
+        "t = slice(x, axes = [2], begin = [1], end = [1]);"
+        "m = matmul(s, s, transposeB = true); n = matmul(t, t, transposeB = true);"
+        "y = sum_reduce(m, axes = [0]); z = sum_reduce(n, axes = [0]);",
+        outputs="y, z",
+    ),
     "a slice of nothing": document(
         "x = external(shape = [2, 1]); r = sqrt(x);"
         "y = slice(r, axes = [1], begin = [1], end = [3]);"
