@@ -146,6 +146,7 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
 _Passes = Sequence[tuple[str, Callable[[Graph], Graph]]]
 _FIRST: _Passes = (
     (ALL, passes.floor_casts),
+    (ALL, passes.put_sampled),
     ("khronos tract converter", share_probabilities),
 )
 _ALWAYS: _Passes = (
@@ -170,6 +171,7 @@ _OF_INPUTS: _Passes = (("tract", make_inputs_scalar),)
 
 def _in_rounds(graph: Graph, target: str, common: CommonSubset, last: _Passes) -> Graph:
     """The graph with operations that all runtimes have, but for constants."""
+    graph = passes.compute_literals(graph)
     graph = choose_forms(prune(matrix.join_products(graph)), _ALL[target])
     kept = {t for op in graph.operations if op.name == "copy" for t in op.outputs}
     graph = _applied(_FIRST, graph, common)

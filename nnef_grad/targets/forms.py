@@ -90,6 +90,9 @@ class _Choice(Relations):
         if not forms:
             return None
         chain = self._chain(op)
+        if any(0 in x.shape for step in chain for x in step.inputs):
+            # A shape with a 0 keeps an extent, and nothing is no input.
+            return None
         key = (self._speeds, forms, chain.index(op), *self._signature(chain))
         known = _chosen.get(key)
         if known is None:

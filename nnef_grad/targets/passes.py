@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from nnef_grad.emit.bodies import (
     Decompose,
@@ -20,8 +23,18 @@ from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import LOOP, Graph, Operand, Operation, Tensor, tensors
 from nnef_grad.graph.loops import loop_of
 from nnef_grad.graph.names import NameSupply, substitute
+from nnef_grad.interpreter import evaluate
 from nnef_grad.language.library import STDLIB
-from nnef_grad.ops.traits import BROADCASTING, DATA, LAYERS, LOGIC, STEPS, UNIQUE
+from nnef_grad.ops.traits import (
+    BROADCASTING,
+    DATA,
+    ELEMENTWISE,
+    LAYERS,
+    LOGIC,
+    SOURCES,
+    STEPS,
+    UNIQUE,
+)
 from nnef_grad.targets.borders import join_zeros
 from nnef_grad.targets.conditions import automatic, cropping, set_to
 from nnef_grad.targets.registry import (
@@ -107,6 +120,47 @@ def put_literals(graph: Graph, which: When) -> Graph:
         return None if literals.keys().isdisjoint(op.inputs) else with_literals
 
     return put_found(graph, dict.fromkeys(_OF_NUMBERS, find)) if literals else graph
+
+
+def compute_literals(graph: Graph) -> Graph:
+    """The graph with constants for what is made of literals alone, but element by element:
+    other forms and lowerings are those of tensors.
+    """
+    known = dict[Tensor, Operation]()
+    for op in graph.operations:
+        is_other = op.name in ELEMENTWISE | SOURCES or op.name not in STDLIB
+        if not is_other and known.keys() >= {*op.inputs}:
+            known.update(dict.fromkeys(op.outputs, op))
+    if not known:
+        return graph
+    found = tuple(dict.fromkeys(known.values()))
+    alone = replace(graph, inputs=(), outputs=tuple(known), operations=found)
+    values = {graph.tensors[name]: x for name, x in evaluate(alone, {}).items()}
+
+    def constants(emit: Emitter, op: Operation) -> Sequence[Any]:
+        made = [
+            emit(
+                "constant",
+                shape=x.shape,
+                value=values[x].ravel().tolist(),
+                dtype=x.dtype,
+            )
+            for x in op.outputs
+        ]
+        return [made] if isinstance(op.results[0], tuple) else made
+
+    # Texts have no name for what is not finite.
+    finite = [
+        op for op in found if all(np.isfinite(values[x]).all() for x in op.outputs)
+    ]
+    return inline(graph, dict.fromkeys(finite, constants).get)
+
+
+@each("sample", "desample")
+@where(lambda op, near: not isinstance(op.operands[0], Tensor))
+def put_sampled(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """A literal is sampled where its only window is."""
+    return [op.operands[0]]
 
 
 def _may_have_fractions(op: Operation, near: Relations) -> bool:

@@ -151,6 +151,8 @@ _OPEN = automatic | other_than(border="constant", normalize=False)
 def debox_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """With everything given; repeated elements, zeros between, or a deconvolution."""
     (x,), windows = op.inputs, windows_of(op)
+    if not windows.up:
+        return [x]
     if _OPEN(op):
         volume = prod(windows.size) if op.attributes["normalize"] else 1
         x = emit("div", x, float(volume), hint="share")

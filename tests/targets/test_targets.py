@@ -73,6 +73,31 @@ TOGETHER = {
         "y = rcp(z); w = div(1.0, z);",
         outputs="y, w",
     ),
+    "windows without axes": document(
+        "x = external(shape = []); y = debox(x, size = [], normalize = true);"
+    ),
+    "literals in place of tensors": document(
+        "x = external(shape = []); a = sum_reduce(2.0, axes = []); b = transpose(3.0, axes = []);"
+        "c = pad(5.0, padding = []); d = box(7.0, size = []); e = debox(1.5, size = []);"
+        "v, i = max_pool_with_index(2.5, size = [], border = 'constant');"
+        "f = sample(v, i, size = [], border = 'constant'); s = stack([a, 2.0], axis = 0);"
+        "n = local_mean_normalization(2.0, size = []); t = stack([1.0, 2.0], axis = 0);"
+        "[g, h] = unstack(t, axis = 0); z = l2_normalization(0.0, axes = []); y = add(x, b);",
+        outputs="a, b, c, d, e, f, g, h, n, s, y, z",
+    ),
+    "literals that are sampled": document(
+        "x = external(shape = []); i = argmax_pool(x, size = [], border = 'constant');"
+        "y = sample(2.0, i, size = [], border = 'constant');"
+        "z = desample(3.0, i, size = []);",
+        outputs="y, z",
+    ),
+    "products of nothing": document(
+        "x = external(shape = [2, 3, 4]); s = slice(x, axes = [0], begin = [1], end = [1]);"
+        "t = slice(x, axes = [2], begin = [1], end = [1]);"
+        "m = matmul(s, s, transposeB = true); n = matmul(t, t, transposeB = true);"
+        "y = sum_reduce(m, axes = [0]); z = sum_reduce(n, axes = [0]);",
+        outputs="y, z",
+    ),
     "a slice of nothing": document(
         "x = external(shape = [2, 1]); r = sqrt(x);"
         "y = slice(r, axes = [1], begin = [1], end = [3]);"
