@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.emit.bodies import (
     Decompose,
     emit_loop,
@@ -129,6 +130,7 @@ def compute_literals(graph: Graph) -> Graph:
     known = dict[Tensor, Operation]()
     for op in graph.operations:
         is_other = op.name in ELEMENTWISE | SOURCES or op.name not in STDLIB
+        is_other |= any(has_symbols(x.shape) for x in op.outputs)
         if not is_other and known.keys() >= {*op.inputs}:
             known.update(dict.fromkeys(op.outputs, op))
     if not known:
@@ -138,22 +140,25 @@ def compute_literals(graph: Graph) -> Graph:
     values = {graph.tensors[name]: x for name, x in evaluate(alone, {}).items()}
 
     def constants(emit: Emitter, op: Operation) -> Sequence[Any]:
-        made = [
-            emit(
-                "constant",
-                shape=x.shape,
-                value=values[x].ravel().tolist(),
-                dtype=x.dtype,
-            )
+        results = [
+            emit("constant", shape=x.shape, value=_listed(values[x]), dtype=x.dtype)
             for x in op.outputs
         ]
-        return [made] if isinstance(op.results[0], tuple) else made
+        return [results] if isinstance(op.results[0], tuple) else results
 
     # Texts have no name for what is not finite.
     finite = [
         op for op in found if all(np.isfinite(values[x]).all() for x in op.outputs)
     ]
     return inline(graph, dict.fromkeys(finite, constants).get)
+
+
+def _listed(array: Array) -> list[Any]:
+    """The elements of a constant: one, if all are the same to the bit."""
+    flat = array.ravel()
+    is_same = flat[1:].tobytes() == flat[:-1].tobytes()
+    values: list[Any] = (flat[:1] if is_same else flat).tolist()
+    return values
 
 
 @each("sample", "desample")

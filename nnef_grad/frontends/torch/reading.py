@@ -210,8 +210,8 @@ def _refuse_wrapping(call: Call) -> None:
 
 def _is_painted(call: Call, fake: Any) -> bool:
     """Whether a mask is multiplied with a number, as images are made of masks."""
-    arguments: Sequence[Any] = call.node.args
-    mask, number = arguments[:2] if len(arguments) == 2 else (None, None)
+    arguments: list[Any] = [*call.node.args, None, None]
+    mask, number = arguments[:2]
     if call.packet != "mul" or getattr(mask, "target", None) not in _OF_MASKS:
         return False
     is_mask = mask.args[0].meta["val"].dtype is torch.bool
