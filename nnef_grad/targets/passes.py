@@ -123,13 +123,17 @@ def put_literals(graph: Graph, which: When) -> Graph:
     return put_found(graph, dict.fromkeys(_OF_NUMBERS, find)) if literals else graph
 
 
+# Those element by element are lowered as they are, and `unsqueeze` is what lowerings emit.
+_LEFT = ELEMENTWISE | SOURCES | {"unsqueeze"}
+
+
 def compute_literals(graph: Graph) -> Graph:
-    """The graph with constants for what is made of literals alone, but element by element:
-    other forms and lowerings are those of tensors.
+    """The graph with constants for what is made of literals alone: forms and lowerings are
+    those of tensors.
     """
     known = dict[Tensor, Operation]()
     for op in graph.operations:
-        is_other = op.name in ELEMENTWISE | SOURCES or op.name not in STDLIB
+        is_other = op.name in _LEFT or op.name not in STDLIB
         is_other |= any(has_symbols(x.shape) for x in op.outputs)
         if not is_other and known.keys() >= {*op.inputs}:
             known.update(dict.fromkeys(op.outputs, op))
