@@ -127,7 +127,7 @@ def join_products(graph: Graph) -> Graph:
     moves less memory: as in the gradient of a matrix that is used at each step.
     """
     near = Relations(graph)
-    sums = _sums_of_products(near)
+    sums = _sums_of_products(near) if any(near.named("matmul")) else {}
 
     def build(op: Operation) -> Decompose | None:
         terms = sums.get(op.outputs[0], []) if op.name == "add" else []

@@ -133,9 +133,9 @@ def compute_literals(graph: Graph) -> Graph:
     """
     known = dict[Tensor, Operation]()
     for op in graph.operations:
-        is_other = op.name in _LEFT or op.name not in STDLIB
-        is_other |= any(has_symbols(x.shape) for x in op.outputs)
-        if not is_other and known.keys() >= {*op.inputs}:
+        if not known.keys() >= {*op.inputs} or op.name in _LEFT:
+            continue
+        if op.name in STDLIB and not any(has_symbols(x.shape) for x in op.outputs):
             known.update(dict.fromkeys(op.outputs, op))
     if not known:
         return graph
