@@ -9,8 +9,8 @@ from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from nnef_grad.autodiff.rules import Derivation, Rules
+from nnef_grad.graph.extents import OpenExtentError
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.symbols import number_needed_by
 
 
 class Activity(NamedTuple):
@@ -38,8 +38,10 @@ def find_activity(
     for operation in graph.operations:
         if dependent.isdisjoint(operation.inputs):
             continue
-        with number_needed_by(operation):
+        try:
             derivation = rules.derivation(operation)
+        except OpenExtentError as error:
+            raise error.of(operation.name, operation.place) from None
         if derivation.is_zero:
             continue
         results = {t for t in operation.outputs if t.dtype == "scalar"} - halted

@@ -53,7 +53,7 @@ from nnef_grad.emit.bodies import inline
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.rule_results import is_reducible
 from nnef_grad.emit.simplify import simplify, without_detours
-from nnef_grad.graph.extents import nominal
+from nnef_grad.graph.extents import OpenExtentError, nominal
 from nnef_grad.graph.ir import (
     Graph,
     Operation,
@@ -65,7 +65,6 @@ from nnef_grad.graph.ir import (
 )
 from nnef_grad.graph.loops import is_loop
 from nnef_grad.graph.names import NameSupply
-from nnef_grad.graph.symbols import number_needed_by
 
 # The most elements of a matrix that the gradient of a gather has without a warning.
 MAX_ELEMENTS = 100_000_000
@@ -278,8 +277,11 @@ class _Sweep:
         inputs = (*alike.inputs, *alike.outputs, *tensors(received))
         key = likeness(alike, received) if derivation.is_traced else None
         build = partial(pull_back, derivation.vjp, alike, received)
-        with located(operation.span), number_needed_by(operation):
-            return self.traces.apply(key, build, inputs, alike.span)
+        with located(operation.span):
+            try:
+                return self.traces.apply(key, build, inputs, alike.span)
+            except OpenExtentError as error:
+                raise error.of(operation.name, operation.place) from None
 
     def _received(self, result: Tensor) -> Tensor | None:
         return None if result in self.stopped else self.gradients.get(result)
