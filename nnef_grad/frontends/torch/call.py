@@ -24,6 +24,7 @@ from nnef_grad.base.source import Span
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.frontends.conversion import MOST_ELEMENTS, Conversion
 from nnef_grad.frontends.reading import valid_name
+from nnef_grad.frontends.torch.internals import Operator, schema
 from nnef_grad.frontends.torch.nodes import OPERANDS, reachable
 from nnef_grad.frontends.torch.symbols import Symbols
 from nnef_grad.frontends.values import converted, dtype_of, is_known, is_uniform, simple
@@ -51,10 +52,10 @@ _IGNORED = {
 
 def function_of(target: Any) -> Callable[..., Any] | None:
     """The function that reads an operation, if there is one."""
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, Operator):
         return None
-    name = str(target.overloadpacket).removeprefix("aten.")
-    return OPERATIONS.get(f"{name}.{target._overloadname}") or OPERATIONS.get(name)
+    name = str(target).removeprefix("aten.")
+    return OPERATIONS.get(name) or OPERATIONS.get(name.rpartition(".")[0])
 
 
 class ProgramValues(Conversion):
@@ -168,8 +169,8 @@ class Call(View):
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Any
     ) -> Any:
         """The results of the operation, by the function that reads it."""
-        schema = self.node.target._schema.arguments
-        defaults = {p.name: p.default_value for p in schema}
+        parameters = schema(self.node.target).arguments
+        defaults = {p.name: p.default_value for p in parameters}
         self.args = {**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}
         taken = signature(function).parameters.values()
         takes_all = any(p.kind is Parameter.VAR_POSITIONAL for p in taken)

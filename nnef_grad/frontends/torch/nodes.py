@@ -18,6 +18,7 @@ import torch
 
 from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.base.source import Source, Span
+from nnef_grad.frontends.torch.internals import find_operator, schema
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 # Files without the code of a network.
@@ -75,10 +76,10 @@ _LIBRARY.define("stop_gradient(Tensor x) -> Tensor")
 _LIBRARY.impl("stop_gradient", lambda x: x.clone(), "CompositeExplicitAutograd")
 STOP = torch.ops.nnef_grad.stop_gradient.default
 
-BLOCK = torch.ops.higher_order.wrap_with_set_grad_enabled
-AUTOCAST = torch.ops.higher_order.wrap_with_autocast
-_DETACH = torch.ops.aten.detach.default
-_DETACH_IN_PLACE = torch.ops.aten.detach_.default
+BLOCK = find_operator("higher_order.wrap_with_set_grad_enabled")
+AUTOCAST = find_operator("higher_order.wrap_with_autocast")
+_DETACH = find_operator("aten.detach.default")
+_DETACH_IN_PLACE = find_operator("aten.detach_.default")
 
 
 def mark_stops(module: Any, is_enabled: bool = True) -> None:
@@ -171,8 +172,8 @@ def _is_computed(node: Any) -> bool:
 
 def writes(node: Any) -> bool:
     """Whether a node calls an operation that writes into a tensor."""
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and schema.is_mutable
+    own = schema(node.target)
+    return own is not None and own.is_mutable
 
 
 def _is_buffer(node: Any) -> bool:
@@ -183,8 +184,8 @@ def _views(node: Any) -> Iterator[Any]:
     """A node, what it is a view of, and so on, as far as views have one operand."""
     yield node
     while node.op == "call_function" and node.all_input_nodes:
-        schema = getattr(node.target, "_schema", None)
-        if schema is None or all(r.alias_info is None for r in schema.returns):
+        own = schema(node.target)
+        if own is None or all(r.alias_info is None for r in own.returns):
             return
         node = node.all_input_nodes[0]
         yield node

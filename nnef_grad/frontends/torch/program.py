@@ -22,18 +22,19 @@ from torch.export.graph_signature import (
     OutputSpec,
     SymIntArgument,
 )
-from torch.utils import _pytree as pytree
 
 from nnef_grad.base.errors import Problem, UnsupportedError, UsageError
 from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.conversion import declare_as_read
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.torch.call import array_of, dtype_name, function_of, value_of
-from nnef_grad.frontends.torch.capture import capture, plain, reason, silence
+from nnef_grad.frontends.torch.capture import capture, plain, reason
+from nnef_grad.frontends.torch.internals import pytree
 from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.frontends.torch.nodes import USERS, mark_stops, reachable, writes
 from nnef_grad.frontends.torch.reading import ProgramReading
 from nnef_grad.frontends.torch.symbols import Symbols, of_batch, symbols_of
+from nnef_grad.frontends.torch.watching import silence
 from nnef_grad.frontends.values import is_known
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import put_inputs_first

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils import _pytree as pytree
 
 from nnef_grad.base.errors import NnefGradError, Problem, UnsupportedError, located
 from nnef_grad.emit.evaluation import NoValueError
@@ -22,6 +21,7 @@ from nnef_grad.frontends.torch.call import (
     function_of,
     value_of,
 )
+from nnef_grad.frontends.torch.internals import Operator, find_operator, pytree
 from nnef_grad.frontends.torch.nodes import AUTOCAST, BLOCK, span_of
 from nnef_grad.frontends.values import is_known, is_open, shape_of
 from nnef_grad.graph.ir import Tensor
@@ -140,7 +140,7 @@ def _computed(call: Call, values: Sequence[Any]) -> Any:
     node = call.node
     fakes = call.fake if isinstance(call.fake, (list, tuple)) else [call.fake]
     if not (
-        isinstance(node.target, torch._ops.OpOverload)
+        isinstance(node.target, Operator)
         and all(isinstance(fake, torch.Tensor) for fake in fakes)
         and is_known(values)
         and not is_open(values)
@@ -170,7 +170,7 @@ def _tensor(node: Any, value: Any) -> Any:
 
 def _has_failed(node: Any) -> bool:
     """Whether the module has caught the error of an operation, which has no result."""
-    is_operation = isinstance(node.target, torch._ops.OpOverload)
+    is_operation = isinstance(node.target, Operator)
     return is_operation and not node.users and node.meta.get("val") is None
 
 
@@ -182,14 +182,14 @@ _GROWING = {
     "addbmm", "scatter_add",
 }  # fmt: skip
 _CASTS = {"to", "_to_copy", "type_as"}
-_OF_MASKS = {torch.ops.aten._to_copy.default, torch.ops.aten.to.dtype}
+_OF_MASKS = {find_operator("aten._to_copy.default"), find_operator("aten.to.dtype")}
 
 
 def _refuse_wrapping(call: Call) -> None:
     """Refuses what may wrap around: a graph has integers of 64 bits alone."""
     fake, target = call.fake, call.node.target
     is_narrow = isinstance(fake, torch.Tensor) and fake.dtype in _NARROW
-    if not is_narrow or not isinstance(target, torch._ops.OpOverload):
+    if not is_narrow or not isinstance(target, Operator):
         return
     # The complement of a byte is one.
     is_complement = (call.packet, *call.node.args[:1]) == ("sub", 255)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from operator import add, mul
+from operator import add, floordiv, mod, mul
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
@@ -12,10 +12,9 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.utils import _pytree as pytree
-from torch.utils._sympy import functions
 
 from nnef_grad.base.errors import UnsupportedError
+from nnef_grad.frontends.torch.internals import pytree
 from nnef_grad.graph.extents import Dimension, symbol
 from nnef_grad.graph.ir import Shape
 from nnef_grad.graph.names import NameSupply
@@ -63,9 +62,8 @@ class Symbols:
                 raise UnsupportedError(message)
             return self.extents.setdefault(expression, symbol(str(expression)))
         parts = [self._of(part) for part in expression.args]
-        for kind, function in _FUNCTIONS:
-            if isinstance(expression, kind):
-                return function(*parts)
+        if function := _FUNCTIONS.get(type(expression).__name__):
+            return function(*parts)
         raise UnsupportedError(f"the extent {expression} has no polynomial of symbols")
 
 
@@ -73,15 +71,14 @@ def _power(base: Any, exponent: Any) -> Any:
     return reduce(mul, [base] * int(exponent), 1)
 
 
-_FUNCTIONS: tuple[tuple[Any, Any], ...] = (
-    (sympy.Add, lambda *parts: reduce(add, parts)),
-    (sympy.Mul, lambda *parts: reduce(mul, parts)),
-    (sympy.Pow, _power),
-    (functions.FloorDiv, lambda x, y: x // y),
-    (functions.CleanDiv, lambda x, y: x // y),
-    (functions.Mod, lambda x, y: x % y),
-    (functions.PythonMod, lambda x, y: x % y),
-)
+# Functions of sympy, and of torch, by their names.
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "Add": lambda *parts: reduce(add, parts),
+    "Mul": lambda *parts: reduce(mul, parts),
+    "Pow": _power,
+    **dict.fromkeys(("FloorDiv", "CleanDiv"), floordiv),
+    **dict.fromkeys(("Mod", "PythonMod"), mod),
+}
 
 
 # ---- Which axes are open ----

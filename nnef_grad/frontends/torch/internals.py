@@ -1,0 +1,101 @@
+"""What is used of torch beyond what its documentation promises. No other module here names
+it, so that a release that moves a piece takes away what needs this piece, and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from inspect import getattr_static
+from operator import attrgetter
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import torch
+from torch import nn
+
+from nnef_grad.base.errors import UnsupportedError
+
+NAME = f"torch {torch.__version__}"
+
+
+def _module(name: str) -> Any:
+    """A module of torch that all else stands on, or `UnsupportedError`."""
+    try:
+        return import_module(name)
+    except ImportError:
+        advice = "use an older one, and please report this"
+        raise UnsupportedError(f"{NAME} has no module '{name}': {advice}") from None
+
+
+# Nested arguments and results, which torch.export describes with it.
+pytree = _module("torch.utils._pytree")
+
+# What a program calls: an operation of a library, with the types of its arguments.
+Operator: Any = type(torch.ops.aten.add.Tensor)
+
+
+def find_operator(path: str) -> Any:
+    """An operation of torch.ops; one that no node calls, if there is none."""
+    try:
+        return attrgetter(path)(torch.ops)
+    except AttributeError:
+        return f"{NAME} has no {path}"
+
+
+def schema(target: Any) -> Any:
+    """The arguments and results of an operation; None for what is none."""
+    return getattr(target, "_schema", None)
+
+
+def hooks(owner: Any) -> bool:
+    """Whether a module or tensor has hooks that change gradients."""
+    names = ("_backward_hooks", "_backward_pre_hooks")
+    return any(getattr(owner, name, None) for name in names)
+
+
+def compiled(module: nn.Module) -> nn.Module | None:
+    """What torch.compile has made a module of; None for another one."""
+    return getattr(module, "_orig_mod", None)
+
+
+# ---- Pieces that are replaced ----
+
+
+class Piece(NamedTuple):
+    """A function of torch that is replaced while a module is exported.
+
+    Attributes:
+        owner: the module or class of torch that has it.
+        name: its name there.
+        replacement: makes another function of it, which takes the same arguments.
+        without: what happens where a release has no such function.
+    """
+
+    owner: str
+    name: str
+    replacement: Callable[[Any], Any]
+    without: str
+
+
+@contextmanager
+def replaced(pieces: Sequence[Piece]) -> Iterator[list[str]]:
+    """Replaces the pieces that there are, and yields warnings about the others."""
+    with ExitStack() as stack:
+        missing = [piece for piece in pieces if not _replace(piece, stack)]
+        yield [f"{NAME} has no {p.owner}.{p.name}: {p.without}" for p in missing]
+
+
+def _replace(piece: Piece, stack: ExitStack) -> bool:
+    """Replaces a piece until a stack is left, if there is such a function."""
+    try:
+        owner = attrgetter(piece.owner)(torch)
+        # As it stands in its class: methods are bound when they are looked up.
+        original = getattr_static(owner, piece.name)
+    except AttributeError:
+        return False
+    if not (callable(original) or hasattr(original, "__get__")):
+        return False
+    stack.enter_context(patch.object(owner, piece.name, piece.replacement(original)))
+    return True

@@ -1,0 +1,271 @@
+"""What a module does while it is exported that its program does not show: what torch.export
+passes over would be missing in a gradient, without a word.
+
+What tensors are asked for is seen by a mode of torch, which holds for one thread. The few
+functions that no mode sees are replaced, for all threads: in others they do what they do.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import wraps
+from threading import RLock, get_ident
+from traceback import extract_stack
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import CheckpointFunction
+
+from nnef_grad.base.errors import UnsupportedError
+from nnef_grad.frontends.torch.internals import Piece, pytree, replaced
+from nnef_grad.frontends.torch.nodes import is_network
+
+
+@dataclass
+class Seen:
+    """What happens while a module is exported.
+
+    Attributes:
+        allows_own_backward: whether functions may have a backward function of their own.
+        own: the names of those that have one.
+        derivatives: the lines where derivatives are taken.
+        states: modules, and their attributes that were given other tensors.
+        unseen: warnings about what cannot be seen with this release of torch.
+    """
+
+    allows_own_backward: bool
+    own: list[str] = field(default_factory=list)
+    derivatives: list[str] = field(default_factory=list)
+    states: list[tuple[nn.Module, str]] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
+
+
+# The functions below that call what they stand for: an exception there is not theirs.
+PASSING_ON = ("watched", "__torch_function__", "applied", "chosen")
+
+# What is seen of the module that runs in this context, if one does.
+_SEEN: ContextVar[Seen | None] = ContextVar("_SEEN", default=None)
+# A function can be replaced by one at a time, and put back.
+_ONE_AT_A_TIME = RLock()
+
+
+@contextmanager
+def watching(module: nn.Module, allows_own_backward: bool) -> Iterator[Seen]:
+    """Sees what a module does each time that it is called until the context is left."""
+    seen = Seen(allows_own_backward)
+    forward = module.forward
+    states = dict(_states(module))
+
+    @wraps(forward)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        token = _SEEN.set(seen)
+        try:
+            with _Mode():
+                results = forward(*args, **kwargs)
+        finally:
+            _SEEN.reset(token)
+        now = dict(_states(module))
+        seen.states += [key for key, x in states.items() if now.get(key) is not x]
+        return pytree.tree_map(_if_known, results)
+
+    with (
+        _ONE_AT_A_TIME,
+        replaced(_PIECES) as seen.unseen,
+        patch.object(module, "forward", watched),
+        torch.enable_grad(),
+    ):
+        yield seen
+
+
+def _states(module: nn.Module) -> Iterator[tuple[tuple[nn.Module, str], Any]]:
+    """The tensors in attributes, but for parameters and buffers: whose they are, and what."""
+    for part in module.modules():
+        for name, value in vars(part).items():
+            if isinstance(value, torch.Tensor):
+                yield (part, name), value
+
+
+def _if_known(leaf: Any) -> Any:
+    """A result, unless torch.export does not know it, such as a cache."""
+    is_known = isinstance(leaf, (torch.Tensor, int, float, str, torch.SymInt))
+    return leaf if is_known else None
+
+
+def caller() -> str:
+    """The line of the network that runs now."""
+    frames = (f for f in reversed(extract_stack()) if is_network(f.filename))
+    frame = next(frames, None)
+    return "an unknown line" if frame is None else f"{frame.filename}:{frame.lineno}"
+
+
+# ---- What a mode sees ----
+
+
+class _Mode(TorchFunctionMode):
+    """Calls other functions in place of some that tensors are given to."""
+
+    def __torch_function__(
+        self, function: Any, _: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        # What torch.cond compiles is no place to look a function up.
+        if not torch.compiler.is_dynamo_compiling():
+            function = _WATCHED.get(function, function)
+        return function(*args, **(kwargs or {}))
+
+
+def _hooked(*_: Any, **__: Any) -> Any:
+    message = f"a hook that changes gradients is registered at {caller()}"
+    raise UnsupportedError(f"{message}: compute without it")
+
+
+def _replaced(*_: Any) -> None:
+    message = f"the data of a tensor or parameter are replaced at {caller()}"
+    raise UnsupportedError(f"{message}: make a new tensor")
+
+
+class _Node:
+    """A node of autograd, to which no hooks can be added."""
+
+    def __init__(self, node: Any) -> None:
+        self._node = node
+        self.register_hook = self.register_prehook = _hooked
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
+
+
+def _node_of(x: Any) -> Any:
+    # Inputs have no gradients while a module is exported, and will have some.
+    return None if isinstance(x, nn.Parameter) else _Node(x.grad_fn)
+
+
+def _slopes(*args: Any, create_graph: bool = False, **kwargs: Any) -> Any:
+    """A derivative, through which no gradient flows unless its graph is made."""
+    if seen := _SEEN.get():
+        seen.derivatives.append(caller())
+    gradients = torch.autograd.grad(*args, create_graph=create_graph, **kwargs)
+    if create_graph:
+        return gradients
+    return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, gradients)
+
+
+_WATCHED: dict[Any, Callable[..., Any]] = {
+    torch.Tensor.register_hook: _hooked,
+    torch.Tensor.register_post_accumulate_grad_hook: _hooked,
+    torch.Tensor.data.__set__: _replaced,
+    torch.Tensor.grad_fn.__get__: _node_of,
+    torch.autograd.grad: _slopes,
+}
+
+
+# ---- What is replaced ----
+
+
+def _while_watching(
+    other: Callable[..., Any],
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Another function, given what it replaces, where a watched module runs."""
+
+    def replacement(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def chosen(*args: Any, **kwargs: Any) -> Any:
+            if _SEEN.get() is None:
+                return original(*args, **kwargs)
+            return other(original, *args, **kwargs)
+
+        return chosen
+
+    return replacement
+
+
+def _applied(original: Any) -> Any:
+    """`Function.apply`, of which no program shows that it has its own backward function."""
+
+    def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        seen, apply = _SEEN.get(), original.__get__(None, cls)
+        if seen is None:
+            return apply(*args, **kwargs)
+        if cls is CheckpointFunction:
+            # What it computes again in the backward pass is what is computed here.
+            function, _, *operands = args
+            return function(*operands)
+        if not seen.allows_own_backward:
+            message = f"'{cls.__name__}' has its own backward function, at {caller()}"
+            advice = "allow_own_backward=True differentiates its forward computation"
+            raise UnsupportedError(f"{message}: {advice}")
+        seen.own.append(cls.__name__)
+        return apply(*args, **kwargs)
+
+    return classmethod(applied)
+
+
+def _enter_hooks(enter: Any, hooks: Any) -> Any:
+    # Torch's own, which inherit from it, change nothing.
+    is_own = type(hooks) is not torch.autograd.graph.saved_tensors_hooks
+    return enter(hooks) if is_own else _hooked()
+
+
+def _disable_gradients(_: Any, mode: Any) -> None:
+    mode.outer = torch.is_grad_enabled()
+    torch.set_grad_enabled(not mode.mode and mode.outer)
+
+
+def _restore_gradients(_: Any, mode: Any, *__: Any) -> None:
+    torch.set_grad_enabled(mode.outer)
+
+
+def _is_causal(_: Any, mask: Any, is_causal: Any = None, size: Any = None) -> bool:
+    """The answer of the caller: it depends on values, and the mask has the same effect."""
+    return bool(is_causal)
+
+
+_HOOKS = "hooks that change gradients may not be noticed"
+_INFERENCE = "gradients may pass through its inference mode"
+_PIECES = (
+    Piece(
+        "autograd.Function", "apply", _applied,
+        "functions with their own backward function are not noticed",
+    ),
+    Piece("autograd.graph", "register_multi_grad_hook", _while_watching(_hooked), _HOOKS),
+    Piece("autograd.graph.saved_tensors_hooks", "__enter__", _while_watching(_enter_hooks), _HOOKS),
+    Piece("inference_mode", "__enter__", _while_watching(_disable_gradients), _INFERENCE),
+    Piece("inference_mode", "__exit__", _while_watching(_restore_gradients), _INFERENCE),
+    Piece(
+        "nn.modules.transformer", "_detect_is_causal_mask", _while_watching(_is_causal),
+        "nn.Transformer may look at the values of its masks",
+    ),
+)  # fmt: skip
+
+
+# ---- What torch says ----
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """No warnings of torch about itself, and no logs of errors that it raises."""
+    thread = get_ident()
+    loggers = logging.root.manager.loggerDict.items()
+    handlers = [
+        handler
+        for name, log in loggers
+        if "torch" in name and isinstance(log, logging.Logger)
+        for handler in log.handlers
+    ]
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    with warnings.catch_warnings(), ExitStack() as stack:
+        warnings.simplefilter("ignore")
+        for handler in handlers:
+            handler.addFilter(is_of_others)
+            stack.callback(handler.removeFilter, is_of_others)
+        yield
