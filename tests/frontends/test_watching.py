@@ -1,0 +1,222 @@
+"""What is watched while a module is exported: in its thread alone, and as far as a release of
+torch has what is watched.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from concurrent.futures import ThreadPoolExecutor
+from inspect import getattr_static
+from pathlib import Path
+from pkgutil import resolve_name
+from threading import Event
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import nnef_grad
+from nnef_grad import interop
+from nnef_grad.base.errors import UnsupportedError
+from nnef_grad.frontends.torch import internals, watching
+
+PACKAGE = Path(nnef_grad.__file__).parent
+X = torch.linspace(-1, 1, 3)
+PIECES = watching._PIECES
+
+
+def owner_of(piece: internals.Piece) -> Any:
+    return resolve_name(f"torch.{piece.owner}")
+
+
+BEFORE = {piece: getattr_static(owner_of(piece), piece.name) for piece in PIECES}
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, dy: torch.Tensor) -> torch.Tensor:
+        return dy * 2
+
+
+class Called(nn.Module):
+    """Calls a function in the middle of its forward computation."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.function()
+        return x.exp()
+
+
+def uses_everything() -> list[Any]:
+    """What a training loop may do, in a thread of its own."""
+    done: list[Any] = []
+    weight = nn.Parameter(torch.ones(3))
+    weight.data = torch.full((3,), 2.0)
+    y = (weight * weight).sum()
+    y.register_hook(done.append)
+    y.grad_fn.register_prehook(done.append)  # type: ignore[union-attr]
+    weight.register_post_accumulate_grad_hook(lambda _: done.append("accumulated"))
+    torch.autograd.graph.register_multi_grad_hook([y], done.append)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t * 1, lambda t: t):
+        z = Doubled.apply(y)
+    done.append(torch.autograd.grad(z, [weight], retain_graph=True)[0].tolist())
+    z.backward()
+    with torch.inference_mode():
+        done.append((weight * 2).is_inference())
+    module = nn.Linear(2, 2)
+    module.mean = torch.zeros(2)
+    module.mean = torch.ones(2)
+    return [len(done), done[3:5], done[-1], weight.grad]
+
+
+def test_another_thread_notices_nothing() -> None:
+    alone = uses_everything()
+    arrived, finished = Event(), Event()
+
+    def wait() -> None:
+        arrived.set()
+        assert finished.wait(60)
+
+    with ThreadPoolExecutor(1) as pool:
+        exported = pool.submit(interop.from_torch, Called(wait), [X])
+        assert arrived.wait(60)
+        try:
+            meanwhile = uses_everything()
+        finally:
+            finished.set()
+        assert exported.result().graph.output_names == ("output",)
+    assert str(meanwhile) == str(alone)
+
+
+def test_another_thread_logs_as_before(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("torch.of_a_test")
+    log.addHandler(caplog.handler)
+    try:
+        with watching.silence(), ThreadPoolExecutor(1) as pool:
+            log.warning("from torch")
+            pool.submit(log.warning, "from elsewhere").result()
+    finally:
+        log.removeHandler(caplog.handler)
+    heard = [record.message for record in caplog.records if record.name == log.name]
+    assert set(heard) == {"from elsewhere"}
+
+
+def test_modules_are_exported_side_by_side() -> None:
+    modules = [nn.Sequential(nn.Linear(3, n), nn.Tanh()) for n in range(1, 9)]
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(lambda module: interop.from_torch(module, [X]), modules)
+        shapes = [model.graph.outputs[0].shape for model in found]
+    assert shapes == [(n,) for n in range(1, 9)]
+    # Each has put back what was there, and not what another one had put in its place.
+    now = {piece: getattr_static(owner_of(piece), piece.name) for piece in PIECES}
+    assert now == BEFORE
+
+
+@pytest.mark.parametrize(("owner", "name"), [piece[:2] for piece in PIECES])
+def test_a_release_without_a_piece_loses_what_needs_it(
+    owner: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renamed = [
+        piece._replace(name=f"{name}_of_old")
+        if (piece.owner, piece.name) == (owner, name)
+        else piece
+        for piece in PIECES
+    ]
+    monkeypatch.setattr(watching, "_PIECES", renamed)
+    graph = interop.from_torch(nn.Linear(3, 2), [X]).graph
+    (warning,) = graph.warnings
+    what = f"torch {torch.__version__} has no {owner}.{name}_of_old: "
+    assert warning.message.startswith(what)
+
+
+def test_a_release_without_an_operation_reads_what_has_none() -> None:
+    assert internals.find_operator("aten.add.Tensor") is torch.ops.aten.add.Tensor
+    assert "aten.of_old.default" in internals.find_operator("aten.of_old.default")
+
+
+def test_a_release_without_a_module_is_refused_by_name() -> None:
+    with pytest.raises(
+        UnsupportedError, match=r"torch .* has no module 'torch\.of_old'"
+    ):
+        internals._module("torch.of_old")
+
+
+# What begins with an underscore is torch's own, and so is what stands for it.
+PRIVATE = re.compile(
+    r"\btorch(\.\w+)*\._[a-z]|^from torch\S* import .*\b_\w|^from torch\S*\._"
+    r"|_orig_mod|\._schema\b|\._backward_"
+)
+
+
+def test_one_module_names_what_torch_may_change() -> None:
+    files = [path for path in PACKAGE.rglob("*.py") if path.name != "internals.py"]
+    found = {
+        f"{path.relative_to(PACKAGE)}: {line.strip()}"
+        for path in files
+        for line in path.read_text("utf-8").splitlines()
+        if PRIVATE.search(line.partition("#")[0])
+    }
+    assert not found
+
+
+def test_a_bug_of_ours_is_not_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: Any) -> Any:
+        raise AttributeError("of ours")
+
+    monkeypatch.setattr(watching, "_states", broken)
+    with pytest.raises(AttributeError, match="of ours"):
+        interop.from_torch(nn.Linear(3, 2), [X])
+
+
+def test_a_mistake_of_the_module_is_torchs() -> None:
+    def mistaken() -> None:
+        torch.ones(3).reshape(2)
+
+    with pytest.raises(
+        UnsupportedError, match=r"torch cannot export the module: .*test_watching"
+    ):
+        interop.from_torch(Called(mistaken), [X])
+
+
+class Layers(nn.Module):
+    """Layers in a plain list, which torch.export reads and `state_dict` does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = [nn.Linear(3, 3), nn.Linear(3, 2)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_layers_in_a_plain_list() -> None:
+    module = Layers()
+    model = interop.from_torch(module, [X])
+    (y,) = nnef_grad.evaluate(
+        model.graph, {"x": X.numpy()}, variables=model.data
+    ).values()
+    torch.testing.assert_close(torch.from_numpy(y).float(), module(X).detach())
+
+
+def test_the_gradient_of_a_parameter_has_no_node() -> None:
+    class Asks(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * (1 if self.weight.grad_fn is None else 2)
+
+    module = Asks(3, 2)
+    model = interop.from_torch(module, [X])
+    (y,) = nnef_grad.evaluate(
+        model.graph, {"x": X.numpy()}, variables=model.data
+    ).values()
+    torch.testing.assert_close(torch.from_numpy(y).float(), module(X).detach())
