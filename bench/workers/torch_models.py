@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import torch
@@ -148,6 +149,8 @@ def declare_compiled_operators() -> Any:
     its compiled operators do not load: it wants to describe two of them, which no network
     here uses.
     """
+    if torch.version.cuda or version("torchvision").endswith("+cpu"):
+        return None
     library = torch.library.Library("torchvision", "FRAGMENT")
     for name in ("nms", "qnms"):
         library.define(f"{name}(Tensor dets, Tensor scores, float iou) -> Tensor")

@@ -901,8 +901,10 @@ def _zero_point_linear_quantize(
     x, zero, scale = _align(x, zero_point.to(torch.float64), scale)
     highest = float(2 ** (bits - 1) - 1 if signed else 2**bits - 1)
     lowest = (-highest if symmetric else -highest - 1.0) if signed else 0.0
-    # The gradient of torch.clamp passes at the bounds themselves.
-    code = torch.clamp(_straight_round(x / scale) + zero, lowest, highest)
+    code = _straight_round(x / scale) + zero
+    # Codes at the bounds are inside, which torch.clamp says in some releases alone.
+    inside = (code >= lowest) & (code <= highest)
+    code = torch.where(inside, code, torch.clamp(code.detach(), lowest, highest))
     return (code - zero) * scale
 
 

@@ -188,6 +188,11 @@ class Call(View):
         """The name of the operation without its overload."""
         return str(self.node.target.overloadpacket.__name__)
 
+    @property
+    def overload(self) -> str:
+        """Which of the operations of its name it is, such as `Tensor`."""
+        return str(self.node.target).rpartition(".")[2]
+
     def refuse(self, message: str) -> NoReturn:
         """Raises an error at the line of the module."""
         raise UnsupportedError(f"{self.name}: {message}", self.span)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from importlib import import_module
 from inspect import getattr_static
 from operator import attrgetter
@@ -58,6 +59,18 @@ def hooks(owner: Any) -> bool:
 def compiled(module: nn.Module) -> nn.Module | None:
     """What torch.compile has made a module of; None for another one."""
     return getattr(module, "_orig_mod", None)
+
+
+@cache
+def slope_at_bound(is_tensor: bool) -> float:
+    """The derivative of `torch.clamp` at a bound that is a tensor, or a number: 1 in older
+    releases, in newer ones 1/2, as of `torch.maximum`, or 0.
+    """
+    x, bound = torch.zeros(1, requires_grad=True), torch.zeros(1)
+    with torch.enable_grad():
+        y = torch.clamp(x, max=bound if is_tensor else 0.0)
+        (slope,) = torch.autograd.grad(y.sum(), x)
+    return slope.item()
 
 
 # ---- Pieces that are replaced ----

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from nnef_grad.frontends.torch.call import FORMULAS, Call, aten, higher
+from nnef_grad.frontends.torch.internals import slope_at_bound
 from nnef_grad.frontends.values import dtype_of, is_known, is_open, shape_of
 
 # ---- What passes a tensor on ----
@@ -133,12 +134,21 @@ def rounded(call: Call, x: Any, decimals: int = 0) -> Any:
 
 @aten("clamp", "clip")
 def clamped(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
-    """x between bounds; its derivative at one is 1: of an extremum they come first."""
+    """x between bounds; its derivative at one is that of the torch that is installed."""
     bounds = [pair for pair in (("max", low), ("min", high)) if pair[1] is not None]
     y, *values = operands(call, x, *(bound for _, bound in bounds))
     for (name, _), bound in zip(bounds, values, strict=True):
-        y = call(name, bound, y)
+        y = _bounded(call, name, y, bound)
     return y
+
+
+def _bounded(call: Call, name: str, x: Any, bound: Any) -> Any:
+    """The extremum of x and a bound: at a tie, the gradient is that of the last of two."""
+    is_tensor = call.overload == "Tensor"
+    slope = slope_at_bound(is_tensor) if call.result_dtype == "scalar" else 1.0
+    if slope == 1.0:
+        return call(name, bound, x)
+    return call.expand(_OF_TIES[name], x, bound) if is_tensor else call(name, x, bound)
 
 
 _OF_TIES = {"max": "larger", "min": "smaller"}
