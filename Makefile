@@ -7,40 +7,57 @@ BIN := $(VENV)/bin
 MINUTES ?= 1
 GRAPHS ?= 1000
 STEPS ?= 500
+COMPILER := $(VENV)/.compiler
 READY := $(VENV)/.ready
 PEERS := $(VENV)/.peers
 SITE := $(VENV)/.docs
 STYLE := $(VENV)/.style
+INSTALL := -m pip install --quiet --disable-pip-version-check
+
+# What is tested with the oldest and the newest versions of other packages.
+EXTRAS := test,runtimes,models,dialect
+, := ,
+SUITES := tests/frontends tests/interop tests/targets tests/training tests/test_pages.py \
+	tests/test_readme.py tests/test_packaging.py tests/test_samples.py tests/test_training_samples.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint types format docs bench fuzz random clean
+.PHONY: help demo samples test test-all test-oldest test-newest locks dist lint types format docs bench fuzz random clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-$(READY): pyproject.toml
+# The compiler, as a user installs it.
+$(COMPILER): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,runtimes,dialect,browser,dev]'
+	$(BIN)/python $(INSTALL) --editable '.[onnx]'
+	@touch $@
+
+$(READY): $(COMPILER) locks/measured.txt
+	$(BIN)/python $(INSTALL) --editable '.[test,runtimes,dialect,browser,dev]' --constraint locks/measured.txt
 	@touch $@
 
 # What the benchmark alone needs.
 $(PEERS): $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	$(BIN)/python $(INSTALL) --editable '.[bench]' --constraint locks/measured.txt
 	@touch $@
 
 # What checks style, without the runtimes that tests compare with.
 $(STYLE): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python $(INSTALL) --editable '.[dev]'
 	@touch $@
 
 # What the documentation alone needs, and nothing else: it reads the code without importing it.
 $(SITE): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(BIN)/python $(INSTALL) --editable '.[docs]'
 	@touch $@
 
-demo: $(READY) ## Run the samples and print what happened
+demo: $(COMPILER) ## Differentiate two samples, check the gradients, and show a backward graph
+	$(BIN)/nnef-grad samples/mlp.onnx -o $(VENV)/mlp_bwd.onnx --force --check
+	$(BIN)/nnef-grad samples/linear.nnef --check
+
+samples: $(READY) ## Run the scripts of samples/, and a benchmark in brief
 	@for sample in samples/*.py; do echo "== $$sample"; $(BIN)/python $$sample || exit 1; done
 	@echo "== bench"; $(BIN)/python -m bench --brief
 
@@ -51,9 +68,38 @@ test: $(READY) ## Run the tests, of those that are alike some
 test-all: $(READY) ## Run all tests
 	$(BIN)/python -m pytest -n auto
 
+# Beside packages of certain versions, in an environment of their own.
+test-oldest: $(VENV)/oldest/.ready ## Test with the oldest versions of other packages that are supported
+test-newest: $(VENV)/newest/.ready ## Test with the newest versions of other packages
+
+test-oldest test-newest: test-%:
+	$(VENV)/$*/bin/python -m pytest -n auto -m "not thorough" $(SUITES)
+
+$(VENV)/%/.ready: locks/%.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)/$*
+	$(VENV)/$*/bin/python $(INSTALL) --editable '.[$(EXTRAS)]' --constraint $<
+	@touch $@
+
+# For all Pythons that are supported; a file that is there would keep its versions.
+locks: $(STYLE) ## Look for the oldest and the newest versions of other packages
+	@for how in oldest:lowest-direct newest:highest; do \
+		$(BIN)/uv pip compile pyproject.toml --upgrade --universal --python-version 3.10 --no-annotate \
+			$(foreach extra,$(subst $(,), ,$(EXTRAS)),--extra $(extra)) --resolution $${how#*:} \
+			--custom-compile-command 'make locks' --quiet --output-file locks/$${how%:*}.txt || exit 1; done
+
+dist: $(STYLE) ## Build the wheel and the sdist, and try the wheel alone
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv --clear $(VENV)/bare
+	$(VENV)/bare/bin/python $(INSTALL) "$$(echo dist/*.whl)[onnx]"
+	cp samples/mlp.onnx $(VENV)/bare
+	cd $(VENV)/bare && bin/nnef-grad mlp.onnx -o mlp_bwd.onnx --check
+
 lint: $(STYLE) ## Check style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 types: $(READY) ## Check types
 	$(BIN)/mypy

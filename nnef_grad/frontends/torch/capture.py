@@ -129,13 +129,12 @@ _ADVICE = {
 
 def _message(error: Exception, seen: Seen) -> str:
     """Why a module cannot be exported, and what to write."""
-    why, place = reason(error), _place(error)
+    place = _place(error)
     if seen.derivatives:
         message = f"torch cannot export a derivative inside the module, at {seen.derivatives[0]}"
-        return f"{message}: write it out, or differentiate the graph; {why}"
-    advice = next((text for words, text in _ADVICE.items() if words in why), None)
-    what = f"torch cannot export the module: {advice or why}{place}"
-    return f"{what}; {why}" if advice else what
+        return f"{message}: write it out, or differentiate the graph; {reason(error)}"
+    advice, *more = explained(error)
+    return "; ".join([f"torch cannot export the module: {advice}{place}", *more])
 
 
 def _place(error: Exception) -> str:
@@ -155,6 +154,12 @@ def _is_own(error: Exception) -> bool:
 _OWN = str(Path(__file__).parents[2])
 # A frame of this package in a traceback, and its line of code.
 _OWN_FRAMES = re.compile(rf'^ *File "{re.escape(_OWN)}.*\n.*\n', re.MULTILINE)
+
+
+def explained(error: Exception) -> list[str]:
+    """What to write instead, if that is known, and the message of an exception."""
+    why = reason(error)
+    return [text for words, text in _ADVICE.items() if words in why][:1] + [why]
 
 
 def reason(error: Exception) -> str:

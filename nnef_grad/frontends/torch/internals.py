@@ -61,15 +61,23 @@ def compiled(module: nn.Module) -> nn.Module | None:
     return getattr(module, "_orig_mod", None)
 
 
+# Functions of one number whose derivative at 0 is a choice, which releases made in different
+# ways: that of an extremum of two equal numbers.
+_AT_TIES: dict[str, Callable[[Any], Any]] = {
+    "clamp to a number": lambda x: torch.clamp(x, max=0.0),
+    "clamp to a tensor": lambda x: torch.clamp(x, max=torch.zeros(())),
+    "fmax": lambda x: torch.fmax(x, torch.zeros(())),
+}
+
+
 @cache
-def slope_at_bound(is_tensor: bool) -> float:
-    """The derivative of `torch.clamp` at a bound that is a tensor, or a number: 1 in older
-    releases, in newer ones 1/2, as of `torch.maximum`, or 0.
+def slope_at_tie(name: str) -> float:
+    """The derivative that the installed torch chooses: 1 in older releases; in newer ones
+    1/2, as of `torch.maximum`, or 0 where the other one is a number.
     """
-    x, bound = torch.zeros(1, requires_grad=True), torch.zeros(1)
+    x = torch.zeros((), requires_grad=True)
     with torch.enable_grad():
-        y = torch.clamp(x, max=bound if is_tensor else 0.0)
-        (slope,) = torch.autograd.grad(y.sum(), x)
+        (slope,) = torch.autograd.grad(_AT_TIES[name](x), x)
     return slope.item()
 
 

@@ -28,7 +28,7 @@ from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.conversion import declare_as_read
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.torch.call import array_of, dtype_name, function_of, value_of
-from nnef_grad.frontends.torch.capture import capture, plain, reason
+from nnef_grad.frontends.torch.capture import capture, explained, plain, reason
 from nnef_grad.frontends.torch.internals import pytree
 from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.frontends.torch.nodes import USERS, mark_stops, reachable, writes
@@ -117,7 +117,7 @@ def _decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProg
         return program.run_decompositions(table)
     except Exception as error:
         # As when a buffer that is written has two names.
-        message = f"torch cannot decompose the module: {reason(error)}"
+        message = f"torch cannot decompose the module: {'; '.join(explained(error))}"
         raise UnsupportedError(message) from error
 
 

@@ -160,6 +160,7 @@ def _slopes(*args: Any, create_graph: bool = False, **kwargs: Any) -> Any:
 _WATCHED: dict[Any, Callable[..., Any]] = {
     torch.Tensor.register_hook: _hooked,
     torch.Tensor.register_post_accumulate_grad_hook: _hooked,
+    torch.Tensor.data.__get__: torch.Tensor.detach,
     torch.Tensor.data.__set__: _replaced,
     torch.Tensor.grad_fn.__get__: _node_of,
     torch.autograd.grad: _slopes,

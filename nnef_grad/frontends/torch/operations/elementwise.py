@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from nnef_grad.frontends.torch.call import FORMULAS, Call, aten, higher
-from nnef_grad.frontends.torch.internals import slope_at_bound
+from nnef_grad.frontends.torch.internals import slope_at_tie
 from nnef_grad.frontends.values import dtype_of, is_known, is_open, shape_of
 
 # ---- What passes a tensor on ----
@@ -145,8 +145,8 @@ def clamped(call: Call, x: Any, low: Any = None, high: Any = None) -> Any:
 def _bounded(call: Call, name: str, x: Any, bound: Any) -> Any:
     """The extremum of x and a bound: at a tie, the gradient is that of the last of two."""
     is_tensor = call.overload == "Tensor"
-    slope = slope_at_bound(is_tensor) if call.result_dtype == "scalar" else 1.0
-    if slope == 1.0:
+    slope = slope_at_tie(f"clamp to a {'tensor' if is_tensor else 'number'}")
+    if call.result_dtype != "scalar" or slope == 1.0:
         return call(name, bound, x)
     return call.expand(_OF_TIES[name], x, bound) if is_tensor else call(name, x, bound)
 
@@ -160,6 +160,14 @@ def extremum(call: Call, x: Any, y: Any) -> Any:
     name, pair = call.packet[:3], operands(call, x, y)
     is_scalar = call.result_dtype == "scalar"
     return call.expand(_OF_TIES[name], *pair) if is_scalar else call(name, *pair)
+
+
+@aten("fmax", "fmin")
+def _extremum_of_numbers(call: Call, x: Any, y: Any) -> Any:
+    """The same of what are numbers; at a tie, as in the torch that is installed."""
+    pair = operands(call, x, y, dtype="scalar")
+    z = call.expand(f"{_OF_TIES[call.packet[1:]]}_number", *pair)
+    return z if slope_at_tie("fmax") == 1.0 else call.expand("halved", *pair, z)
 
 
 @aten("bitwise_not")
