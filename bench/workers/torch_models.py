@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, partial
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
@@ -149,7 +150,9 @@ def declare_compiled_operators() -> Any:
     its compiled operators do not load: it wants to describe two of them, which no network
     here uses.
     """
-    if torch.version.cuda or version("torchvision").endswith("+cpu"):
+    if torch.version.cuda or find_spec("torchvision") is None:
+        return None
+    if version("torchvision").endswith("+cpu"):
         return None
     library = torch.library.Library("torchvision", "FRAGMENT")
     for name in ("nms", "qnms"):

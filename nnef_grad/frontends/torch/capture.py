@@ -159,7 +159,7 @@ _OWN_FRAMES = re.compile(rf'^ *File "{re.escape(_OWN)}.*\n.*\n', re.MULTILINE)
 def explained(error: Exception) -> list[str]:
     """What to write instead, if that is known, and the message of an exception."""
     why = reason(error)
-    return [text for words, text in _ADVICE.items() if words in why][:1] + [why]
+    return [*[text for words, text in _ADVICE.items() if words in why][:1], why]
 
 
 def reason(error: Exception) -> str:
