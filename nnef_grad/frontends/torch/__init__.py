@@ -3,6 +3,7 @@
 model.py           what the call that users make returns
 program.py         from a module to its graph: the steps, and the interface of the graph
 capture.py         a module to a program of torch.export
+archive.py         a program in a file, of which nothing is executed
 nodes.py           where its nodes come from; marks where gradients stop
 reading.py         the operations of a program, each by its function
 call.py            the view of an operation that these functions get, and their state
