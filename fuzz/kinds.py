@@ -10,6 +10,7 @@ from typing import NamedTuple
 from fuzz.changed import mutated
 from fuzz.documents import MAX_BYTES, from_grammar, mutation, network
 from fuzz.excessive import too_much
+from fuzz.external import external
 from fuzz.inputs import Input
 from fuzz.loops import loop
 from fuzz.options import library_options
@@ -36,6 +37,7 @@ KINDS: dict[str, Kind] = {
     "text": Kind(0.1, text),
     "archive": Kind(0.08, archive),
     "folder": Kind(0.06, folder),
+    "external": Kind(0.02, external),
     "check": Kind(0.03, checked),
     "step": Kind(0.05, step),
     "loop": Kind(0.05, loop),

@@ -49,7 +49,7 @@ def test_a_seed_stands_for_one_input(kind: str) -> None:
     assert make_input("tests:1", [kind]).data != make_input("tests:2", [kind]).data
 
 
-@pytest.mark.parametrize("kind", ["text", "archive", "folder"])
+@pytest.mark.parametrize("kind", ["text", "archive", "folder", "external"])
 def test_the_first_commands(kind: str) -> None:
     outcomes = [examine(make_input(f"tests:{i}", [kind])) for i in range(40)]
     assert set(outcomes) == {ACCEPTED, REFUSED}

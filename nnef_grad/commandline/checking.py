@@ -18,6 +18,7 @@ from nnef_grad.base.errors import Problem, UsageError
 from nnef_grad.base.frozen import NOTHING
 from nnef_grad.commandline import console
 from nnef_grad.commandline.opening import Opened
+from nnef_grad.storage.paths import open_file
 
 WRONG_GRADIENT = 1
 # In the place of a file of inputs.
@@ -181,13 +182,12 @@ def _inputs(
         return {}
     import numpy as np
 
-    try:
-        if Path(path).suffix != ".npz":
-            raise ValueError("it is not called x.npz")
-        with np.load(path, allow_pickle=False) as stored:
-            return dict(zip(named([*stored]), stored.values(), strict=True))
-    except OSError as error:
-        raise UsageError(f"cannot read '{path}': {error.strerror or error}") from None
-    except Exception as error:
-        what = f"'{path}' has no arrays of numpy.savez: {error}"
-        raise UsageError(what) from None
+    with open_file(path) as file:
+        try:
+            if Path(path).suffix != ".npz":
+                raise ValueError("it is not called x.npz")
+            with np.load(file, allow_pickle=False) as stored:
+                return dict(zip(named([*stored]), stored.values(), strict=True))
+        except Exception as error:
+            what = f"'{path}' has no arrays of numpy.savez: {error}"
+            raise UsageError(what) from None

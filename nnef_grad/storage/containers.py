@@ -17,7 +17,13 @@ from typing import BinaryIO
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.source import Source
 from nnef_grad.storage.archives import BLOCK, Member, Unpacked, is_archive, members
-from nnef_grad.storage.files import PathLike, StoredPart, reading, text_of
+from nnef_grad.storage.files import (
+    PathLike,
+    StoredPart,
+    reading,
+    refuse_interrupted,
+    text_of,
+)
 from nnef_grad.storage.paths import FileInFolder, Steps, entries_inside, files_inside
 
 GRAPH = "graph.nnef"
@@ -175,6 +181,7 @@ def open_container(path: PathLike) -> Container:
     """The container at a path, detected from its content, not from its name."""
     name = os.fspath(path)
     with reading(path), ExitStack() as stack:
+        refuse_interrupted(Path(path))
         if Path(path).is_dir():
             return _Folder(name)
         file = stack.enter_context(Path(path).open("rb"))

@@ -228,8 +228,7 @@ def _commit(draft: Path, path: Path, *, overwrite: bool) -> None:
 
 def commit_folder(draft: Path, path: Path, refuse: Callable[[Path], None]) -> None:
     """Moves a finished folder to its path, with the permissions of what it replaces:
-    nothing, an empty folder, or one for which `refuse` raises no error. If the process
-    is killed in between, the old folder is left with the suffix `REPLACED`.
+    nothing, an empty folder, or one for which `refuse` raises no error.
     """
     with exclusive(path), signals_delayed():
         _set_permissions(draft, path, 0o777)
@@ -239,17 +238,55 @@ def commit_folder(draft: Path, path: Path, refuse: Callable[[Path], None]) -> No
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            replaced = _new_folder(path, REPLACED)
-            replaced.rmdir()
-            path.replace(replaced)
-            try:
-                # It may have changed since it was looked at.
-                refuse(replaced)
-                draft.replace(path)
-            except BaseException:
-                replaced.replace(path)
-                raise
+            # As a draft, too, it is kept while it is locked.
+            with _locked(path, without=True):
+                _exchange(draft, path)
+                try:
+                    # It may have changed since it was looked at.
+                    refuse(draft)
+                except BaseException:
+                    _exchange(draft, path)
+                    raise
         _remove_leftovers(path, REPLACED)
+
+
+def _exchange(draft: Path, path: Path) -> None:
+    """Exchanges two folders in one step. Where the system cannot, a process that is killed
+    in between leaves what was at the path with the suffix `REPLACED`.
+    """
+    if _exchange_at_once(os.fsencode(draft), os.fsencode(path)):
+        return
+    replaced = _new_folder(path, REPLACED)
+    replaced.rmdir()
+    path.replace(replaced)
+    try:
+        draft.replace(path)
+    except BaseException:
+        replaced.replace(path)
+        raise
+    replaced.replace(draft)
+
+
+def _exchange_at_once(one: bytes, other: bytes) -> bool:
+    """Exchanges two names, if the system and the file system can."""
+    import ctypes  # when a folder is replaced
+
+    # The last argument is RENAME_EXCHANGE or RENAME_SWAP, the others the current folder.
+    calls: dict[str, tuple[str, tuple[Any, ...]]] = {
+        "linux": ("renameat2", (-100, one, -100, other, 2)),
+        "darwin": ("renamex_np", (one, other, 2)),
+    }
+    name, arguments = calls.get(sys.platform, ("", ()))
+    call = getattr(ctypes.CDLL(None), name, None) if name else None
+    return call is not None and call(*arguments) == 0
+
+
+def refuse_interrupted(path: Path) -> None:
+    """Raises `UsageError` if a process was killed while it replaced what is missing here."""
+    left = None if os.path.lexists(path) else next(_leftovers(path, REPLACED), None)
+    if left is not None:
+        message = f"a process that was killed while it replaced it left it as '{left}'"
+        raise UsageError(f"cannot read '{path}': {message}")
 
 
 def _set_permissions(draft: Path, path: Path, usual: int) -> None:
@@ -297,9 +334,13 @@ def _prefix(path: Path) -> str:
     return f".{path.name[:40]}."
 
 
+def _leftovers(path: Path, suffix: str) -> Iterator[Path]:
+    return path.parent.glob(escape(_prefix(path)) + RANDOM * "?" + suffix)
+
+
 def _remove_leftovers(path: Path, suffix: str) -> None:
     """Removes the drafts of processes that were killed."""
-    for leftover in path.parent.glob(escape(_prefix(path)) + RANDOM * "?" + suffix):
+    for leftover in _leftovers(path, suffix):
         with _locked(leftover, without=False) as is_left:
             if is_left:
                 remove(leftover)

@@ -1,9 +1,9 @@
 """Safe paths inside a model. No other module turns names of a model into paths.
 
-Labels, and the names of archive members, come from the author of the model, who is not
-trusted. A name that leads out of the model's folder is refused, and so is every
-symbolic link on the path. Each step is opened relative to the one before it, so that no
-link can be put in its place in between.
+Labels, the names of archive members, and the places of external data come from the author
+of the model, who is not trusted. A name that leads out of the model's folder is refused,
+and so is every symbolic link on the path. Each step is opened relative to the one before
+it, so that no link can be put in its place in between.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from nnef_grad.base.errors import UsageError, brief
 from nnef_grad.language.labels import label_steps
-from nnef_grad.storage.files import PIECE, StoredPart, reading, whole
+from nnef_grad.storage.files import PIECE, PathLike, StoredPart, reading, whole
 
 # The folders on the way, and the file: the parts of a path below the model's folder.
 Steps = tuple[str, ...]
@@ -63,10 +63,31 @@ def is_label(label: str) -> bool:
 
 def member_steps(name: str) -> Steps:
     """The path of a member of an archive."""
+    if (steps := _inner_steps(name)) is None:
+        raise UsageError(brief(f"member {name!r} leads out of the archive"))
+    return steps
+
+
+def _inner_steps(name: str) -> Steps | None:
+    """The path that a name means inside of a folder, if it does not lead out."""
     steps = _SEPARATOR.split(name)
     if ".." in steps or steps[0] == "" or PureWindowsPath(name).drive or "\0" in name:
-        raise UsageError(brief(f"member {name!r} leads out of the archive"))
+        return None
     return tuple(step for step in steps if step not in ("", "."))
+
+
+def file_beside(model: Path, name: str) -> FileInFolder:
+    """The file that a model names, in its folder. Hubs keep a model and its files as links
+    into one folder: where the model is a link, so may be a file that lies beside it there.
+    """
+    if not (steps := _inner_steps(name)):
+        raise UsageError(brief(f"{name!r} names no file in the folder of the model"))
+    place = model.parent.joinpath(*steps)
+    if model.is_symlink() and place.is_symlink():
+        real, beside = (Path(os.path.realpath(path)) for path in (place, model))
+        if real.parent == beside.parent:
+            return FileInFolder(real.parent, (real.name,))
+    return FileInFolder(model.parent, steps)
 
 
 # ---- Paths to files ----
@@ -77,7 +98,6 @@ _FOLDER = getattr(os, "O_DIRECTORY", 0)
 # Opening a pipe would block, and a terminal would become the controlling one.
 _FILE = (
     os.O_RDONLY
-    | _NO_LINK
     | getattr(os, "O_NONBLOCK", 0)
     | getattr(os, "O_NOCTTY", 0)
     | getattr(os, "O_BINARY", 0)
@@ -104,35 +124,30 @@ class FileInFolder(StoredPart):
 
     @cached_property
     def size(self) -> int:  # type: ignore[override]
-        with self._open() as file:
+        with self.open() as file:
             return os.fstat(file.fileno()).st_size
 
     def read(self, start: int, size: int) -> bytes:
-        with reading(self._place), self._open() as file:
+        with reading(self._place), self.open() as file:
             file.seek(start)
             return file.read(size)
 
     def write(self, target: BinaryIO) -> None:
         # Another file may take its place meanwhile: one is open all the time.
-        with self._open() as file:
+        with self.open() as file:
             for start in range(0, self.size, PIECE):
                 size = min(PIECE, self.size - start)
                 with reading(self._place):
                     piece = whole(file.read(size), size)
                 target.write(piece)
 
-    def _open(self) -> BinaryIO:
+    def open(self) -> BinaryIO:
+        """The file, open for reading."""
         with reading(self._place), _open_folder(*self._inside) as parent:
             path = self._at(parent)
             status = os.stat(path, dir_fd=parent, follow_symlinks=False)
             _refuse_other(self._place, status, stat.S_IFREG)
-            file = os.fdopen(os.open(path, _FILE, dir_fd=parent), "rb")
-            try:
-                _refuse_other(self._place, os.fstat(file.fileno()), stat.S_IFREG)
-            except UsageError:
-                file.close()
-                raise
-            return file
+            return _checked(self._place, os.open(path, _FILE | _NO_LINK, dir_fd=parent))
 
     def place(self, path: Path) -> None:
         if not self._link(path):
@@ -140,7 +155,7 @@ class FileInFolder(StoredPart):
 
     def _link(self, target: Path) -> bool:
         """Links it to a new name, if that is possible: not across file systems."""
-        with self._open() as file, _open_folder(*self._inside) as parent:
+        with self.open() as file, _open_folder(*self._inside) as parent:
             path = self._at(parent)
             try:
                 os.link(src=path, dst=target, src_dir_fd=parent, follow_symlinks=False)
@@ -155,6 +170,24 @@ class FileInFolder(StoredPart):
     def _at(self, parent: int | None) -> Path | str:
         """Its path, relative to its open folder."""
         return self._place if parent is None else self._place.name
+
+
+def open_file(path: PathLike) -> BinaryIO:
+    """Opens a file that the user named, which may be a link, but no pipe or device."""
+    place = Path(path)
+    with reading(path):
+        _refuse_other(place, place.stat(), stat.S_IFREG)
+        return _checked(place, os.open(place, _FILE))
+
+
+def _checked(place: Path, descriptor: int) -> BinaryIO:
+    """The open file, if it is one: something else may have taken its place."""
+    try:
+        _refuse_other(place, os.fstat(descriptor), stat.S_IFREG)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return os.fdopen(descriptor, "rb")
 
 
 def files_inside(folder: Path) -> Iterator[Steps]:

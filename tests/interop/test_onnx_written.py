@@ -142,7 +142,7 @@ def test_data_outside_of_the_folder_are_refused(
                 entry.value = "../x.onnx.data"
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "x.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(UsageError, match="outside of its folder"):
+    with pytest.raises(UsageError, match="names no file in the folder"):
         interop.from_onnx(tmp_path / "sub" / "x.onnx")
 
 

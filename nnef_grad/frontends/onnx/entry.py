@@ -63,7 +63,7 @@ def _load(path: PathLike) -> Any:
     with reading(path):
         try:
             return storage.load(Path(path))
-        except OSError:
+        except (OSError, UsageError):
             raise
         except Exception as error:
             # Protocol buffers and external weights have errors of their own.

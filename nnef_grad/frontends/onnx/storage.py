@@ -5,18 +5,20 @@ no message may have more than 2 GB.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import onnx
-from onnx.external_data_helper import ExternalDataInfo, uses_external_data
+from onnx.external_data_helper import uses_external_data
 from onnx.helper import get_all_tensor_dtypes, tensor_dtype_to_np_dtype
 from onnx.numpy_helper import from_array, to_array
 
 from nnef_grad.base.arrays import Array
+from nnef_grad.base.errors import UsageError
+from nnef_grad.storage.paths import file_beside, open_file
 
 # Fields of protocol buffers: the graph of a model, an initializer of a graph, the bytes of
 # a tensor.
@@ -36,49 +38,74 @@ class _Field(NamedTuple):
 
 def load(path: Path) -> tuple[Any, dict[str, Array]]:
     """The model in a file, without the data of large initializers, and the arrays of all,
-    in their order.
+    in their order. No tensor in it names a file any more.
     """
     arrays: dict[str, Array] = {}
-    with path.open("rb") as file:
+    with open_file(path) as file:
         parts = [
             _graph(file, field, arrays)
             if field.number == GRAPH
             else _bytes(file, field.begin, field.end)
-            for field in _fields(file, 0, path.stat().st_size)
+            for field in _fields(file, 0, os.fstat(file.fileno()).st_size)
         ]
     model = onnx.load_model_from_string(b"".join(parts))
     for initializer in model.graph.initializer:
         name = initializer.name
         if uses_external_data(initializer):
-            arrays[name] = _beside(initializer, path.parent)
+            arrays[name] = _beside(initializer, path)
             if arrays[name].nbytes <= _SMALL:
                 initializer.CopyFrom(from_array(arrays[name], name))
+            _forget_place(initializer)
         elif name not in arrays:
             _data_type(initializer)
             arrays[name] = np.asarray(to_array(initializer))
+    for tensor in _tensors(model):
+        if uses_external_data(tensor):
+            tensor.raw_data = _beside(tensor, path).tobytes()
+            _forget_place(tensor)
     return model, {i.name: arrays[i.name] for i in model.graph.initializer}
 
 
-def _beside(initializer: Any, folder: Path) -> Array:
-    """The data of an initializer in another file of the same folder, or `ValueError`."""
-    info = ExternalDataInfo(initializer)
-    # Links are followed: model hubs store files so.
-    place = Path(os.path.normpath(folder / info.location))
-    if Path(os.path.normpath(folder)) not in place.parents:
-        raise ValueError(f"the data of '{initializer.name}' are outside of its folder")
+def _tensors(message: Any) -> Iterator[Any]:
+    """The tensors in a message, wherever: onnx would open the files that they name."""
+    if isinstance(message, onnx.TensorProto):
+        yield message
+        return
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for part in value if isinstance(value, Sequence) else [value]:
+                yield from _tensors(part)
+
+
+def _forget_place(tensor: Any) -> None:
+    """Takes from a tensor the name of the file that its data were read from."""
+    tensor.ClearField("external_data")
+    tensor.ClearField("data_location")
+
+
+def _beside(tensor: Any, model: Path) -> Array:
+    """The data of a tensor in a file beside the model, or `ValueError`."""
+    stored = {entry.key: entry.value for entry in tensor.external_data}
+    offset, whose = int(stored.get("offset", 0)), f"the data of '{tensor.name}'"
+    size = prod(tensor.dims) * _data_type(tensor).itemsize
+    if int(stored.get("length", size)) != size:
+        raise ValueError(f"{whose} have {size} bytes, and not {stored['length']}")
     try:
-        return _array(place, initializer, info.offset or 0)
-    except ValueError:
-        message = f"the data of '{initializer.name}' are truncated"
-        raise ValueError(message) from None
+        with file_beside(model, stored.get("location", "")).open() as file:
+            if not 0 <= offset <= os.fstat(file.fileno()).st_size - size:
+                raise ValueError(f"{whose} are truncated")
+            file.seek(offset)
+            return _array(file, tensor)
+    except UsageError as error:
+        raise ValueError(f"{whose}: {error.message}") from None
 
 
-def _array(file: BinaryIO | Path, tensor: Any, offset: int = 0) -> Array:
+def _array(file: BinaryIO, tensor: Any) -> Array:
     """The data of a tensor in a file, from its position, or `ValueError`."""
     kind, shape = _data_type(tensor), tuple(tensor.dims)
     if min(shape, default=0) < 0:
         raise ValueError("an extent is negative")
-    array = np.fromfile(file, kind.newbyteorder("<"), prod(shape), offset=offset)
+    array = np.fromfile(file, kind.newbyteorder("<"), prod(shape))
     return array.reshape(shape).astype(kind, copy=False)
 
 

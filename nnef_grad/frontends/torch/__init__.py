@@ -5,6 +5,7 @@ program.py         from a module to its graph: the steps, and the interface of t
 capture.py         a module to a program of torch.export
 watching.py        what the module does meanwhile that the program does not show
 internals.py       what is used of torch beyond its documentation
+archive.py         a program in a file, of which nothing is executed
 nodes.py           where its nodes come from; marks where gradients stop
 reading.py         the operations of a program, each by its function
 call.py            the view of an operation that these functions get, and their state

@@ -33,6 +33,17 @@ def _module(name: str) -> Any:
 # Nested arguments and results, which torch.export describes with it.
 pytree = _module("torch.utils._pytree")
 
+
+def serialization() -> Any:
+    """What makes a program of the document in a file of torch.export.save."""
+    return _module("torch._export.serde.serialize")
+
+
+def functions_of_extents() -> list[str]:
+    """The functions that torch has beside those of sympy, in the extents of a program."""
+    return list(_module("torch.utils._sympy.functions").__all__)
+
+
 # What a program calls: an operation of a library, with the types of its arguments.
 Operator: Any = type(torch.ops.aten.add.Tensor)
 

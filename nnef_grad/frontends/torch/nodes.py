@@ -20,7 +20,7 @@ from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.base.source import Source, Span
 from nnef_grad.frontends.torch.internals import find_operator, schema
 
-_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 # Files without the code of a network.
 _NO_NETWORKS = (
     f"{Path(torch.__file__).parent}{os.sep}", f"{Path(__file__).parents[2]}{os.sep}",
@@ -35,7 +35,7 @@ def is_network(file: str) -> bool:
 
 def span_of(node: Any) -> Span:
     """The line of the module that a node comes from: the last one that is not in torch."""
-    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    frames = FRAME.findall(node.meta.get("stack_trace") or "")
     own = [frame for frame in frames if is_network(frame[0])]
     if not own:
         return Span(Source(f"<{node.name}>", ""), 0, 0)

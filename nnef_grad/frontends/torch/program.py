@@ -27,8 +27,9 @@ from nnef_grad.base.errors import Problem, UnsupportedError, UsageError
 from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.conversion import declare_as_read
 from nnef_grad.frontends.reading import Later, valid_name
+from nnef_grad.frontends.torch import archive
 from nnef_grad.frontends.torch.call import array_of, dtype_name, function_of, value_of
-from nnef_grad.frontends.torch.capture import capture, explained, plain, reason
+from nnef_grad.frontends.torch.capture import capture, explained, plain
 from nnef_grad.frontends.torch.internals import pytree
 from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.frontends.torch.nodes import USERS, mark_stops, reachable, writes
@@ -38,7 +39,7 @@ from nnef_grad.frontends.torch.watching import silence
 from nnef_grad.frontends.values import is_known
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import put_inputs_first
-from nnef_grad.storage.files import PathLike, reading
+from nnef_grad.storage.files import PathLike
 
 _LOW = (torch.float16, torch.bfloat16, torch.float64)
 _STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
@@ -57,7 +58,7 @@ def read(
     own: dict[str, int] = {}
     name = "program"
     if isinstance(module, (str, os.PathLike)):
-        module, name = _loaded(module), Path(module).stem
+        module, name = archive.load(module), Path(module).stem
     if isinstance(module, ExportedProgram):
         program = module
     elif not isinstance(module, nn.Module):
@@ -80,18 +81,6 @@ def read(
     problems = tuple(map(Problem, [*warnings, *_conversions(functional)]))
     graph = replace(model.graph, warnings=(*model.graph.warnings, *problems))
     return replace(model, graph=graph)
-
-
-def _loaded(path: PathLike) -> ExportedProgram:
-    """The program in a file."""
-    name = os.fspath(path)
-    with reading(path):
-        Path(path).open("rb").close()
-    try:
-        return torch.export.load(name)
-    except Exception as error:
-        message = f"'{name}' cannot be read as a program of torch.export"
-        raise UsageError(f"{message}: {reason(error)}") from None
 
 
 # ---- A program without writes ----

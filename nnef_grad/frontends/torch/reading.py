@@ -27,7 +27,7 @@ from nnef_grad.frontends.values import is_known, is_open, shape_of
 from nnef_grad.graph.ir import Tensor
 
 # What computes with extents, and the operation for numbers that tensors have.
-_ARITHMETIC = {
+ARITHMETIC = {
     operator.add: "add", operator.sub: "sub", operator.mul: "mul", operator.neg: "neg",
     operator.truediv: "div", operator.pow: "pow", operator.eq: "eq", operator.ne: "ne",
     operator.lt: "lt", operator.le: "le", operator.gt: "gt", operator.ge: "ge",
@@ -79,10 +79,10 @@ class ProgramReading(ProgramValues):
         args, kwargs = (self._arguments(results, a) for a in (node.args, node.kwargs))
         call = Call(self, node, _hint(node), span_of(node))
         has_tensors = any(isinstance(x, Tensor) for x in args)
-        if has_tensors and _ARITHMETIC.get(target):
+        if has_tensors and ARITHMETIC.get(target):
             # Numbers that Python has read of tensors.
-            return call(_ARITHMETIC[target], *args)
-        if target in _ARITHMETIC or getattr(target, "__module__", "") == "math":
+            return call(ARITHMETIC[target], *args)
+        if target in ARITHMETIC or getattr(target, "__module__", "") == "math":
             return target(*args)
         if target in (BLOCK, AUTOCAST):
             settings = 1 if target is BLOCK else 4
