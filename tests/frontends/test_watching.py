@@ -34,7 +34,7 @@ def owner_of(piece: internals.Piece) -> Any:
 BEFORE = {piece: getattr_static(owner_of(piece), piece.name) for piece in PIECES}
 
 
-class Doubled(torch.autograd.Function):
+class Doubled(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         return x * 2
@@ -44,7 +44,7 @@ class Doubled(torch.autograd.Function):
         return dy * 2
 
 
-class Called(nn.Module):
+class Called(nn.Module):  # type: ignore[misc]
     """Calls a function in the middle of its forward computation."""
 
     def __init__(self, function: Any) -> None:
@@ -63,7 +63,7 @@ def uses_everything() -> list[Any]:
     weight.data = torch.full((3,), 2.0)
     y = (weight * weight).sum()
     y.register_hook(done.append)
-    y.grad_fn.register_prehook(done.append)  # type: ignore[union-attr]
+    y.grad_fn.register_prehook(done.append)
     weight.register_post_accumulate_grad_hook(lambda _: done.append("accumulated"))
     torch.autograd.graph.register_multi_grad_hook([y], done.append)
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t * 1, lambda t: t):
@@ -187,7 +187,7 @@ def test_a_mistake_of_the_module_is_torchs() -> None:
         interop.from_torch(Called(mistaken), [X])
 
 
-class Layers(nn.Module):
+class Layers(nn.Module):  # type: ignore[misc]
     """Layers in a plain list, which torch.export reads and `state_dict` does not."""
 
     def __init__(self) -> None:
@@ -210,7 +210,7 @@ def test_layers_in_a_plain_list() -> None:
 
 
 def test_the_gradient_of_a_parameter_has_no_node() -> None:
-    class Asks(nn.Linear):
+    class Asks(nn.Linear):  # type: ignore[misc]
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return super().forward(x) * (1 if self.weight.grad_fn is None else 2)
 

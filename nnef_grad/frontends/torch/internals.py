@@ -89,7 +89,7 @@ def slope_at_tie(name: str) -> float:
     x = torch.zeros((), requires_grad=True)
     with torch.enable_grad():
         (slope,) = torch.autograd.grad(_AT_TIES[name](x), x)
-    return slope.item()
+    return float(slope)
 
 
 # ---- Pieces that are replaced ----

@@ -109,7 +109,7 @@ def caller() -> str:
 # ---- What a mode sees ----
 
 
-class _Mode(TorchFunctionMode):
+class _Mode(TorchFunctionMode):  # type: ignore[misc]
     """Calls other functions in place of some that tensors are given to."""
 
     def __torch_function__(
