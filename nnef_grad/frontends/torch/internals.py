@@ -102,7 +102,7 @@ class Piece(NamedTuple):
         owner: the module or class of torch that has it.
         name: its name there.
         replacement: makes another function of it, which takes the same arguments.
-        without: what happens where a release has no such function.
+        without: what happens where a release has no such function; nothing, if it is new.
     """
 
     owner: str
@@ -116,7 +116,11 @@ def replaced(pieces: Sequence[Piece]) -> Iterator[list[str]]:
     """Replaces the pieces that there are, and yields warnings about the others."""
     with ExitStack() as stack:
         missing = [piece for piece in pieces if not _replace(piece, stack)]
-        yield [f"{NAME} has no {p.owner}.{p.name}: {p.without}" for p in missing]
+        yield [
+            f"{NAME} has no {p.owner}.{p.name}: {p.without}"
+            for p in missing
+            if p.without
+        ]
 
 
 def _replace(piece: Piece, stack: ExitStack) -> bool:

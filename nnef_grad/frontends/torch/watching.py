@@ -237,6 +237,7 @@ _PIECES = (
     ),
     Piece("autograd.graph", "register_multi_grad_hook", _while_watching(_hooked), _HOOKS),
     Piece("autograd.graph.saved_tensors_hooks", "__enter__", _while_watching(_enter_hooks), _HOOKS),
+    Piece("autograd.graph.node_creation_hook", "__enter__", _while_watching(_hooked), ""),
     Piece("inference_mode", "__enter__", _while_watching(_disable_gradients), _INFERENCE),
     Piece("inference_mode", "__exit__", _while_watching(_restore_gradients), _INFERENCE),
     Piece(
