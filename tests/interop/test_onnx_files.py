@@ -572,7 +572,7 @@ def test_files_that_are_none_of_onnx(tmp_path: Path) -> None:
         ("missing.onnx", "cannot read .*missing.onnx': No such file"),
         ("text.onnx", "text.onnx' cannot be read as an ONNX file"),
         ("empty.onnx", "empty.onnx' is not an ONNX file: it has no graph"),
-        ("", "cannot read"),
+        ("", "is a folder, but must be a file"),
     ):
         with pytest.raises(nnef_grad.UsageError, match=message):
             interop.from_onnx(tmp_path / name)

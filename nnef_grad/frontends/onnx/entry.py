@@ -32,7 +32,7 @@ def from_onnx(
     look like statistics or masks, and parameters that an exporter may have merged.
 
     Args:
-        path: the file.
+        path: the file. Its external data are files in its folder.
         input_shapes: shapes of inputs, by their names in the file.
         batch: the first extent of all inputs.
         symbols: numbers of symbols, by name.

@@ -49,7 +49,8 @@ def from_torch(
     depends on the values of tensors, such as a condition, is an error.
 
     Args:
-        module: a module, a program from `torch.export.export`, or its .pt2 file.
+        module: a module, a program from `torch.export.export`, or its .pt2 file, in which
+            nothing is executed.
         example_inputs: the arguments of `forward`, by position or by name; none for a
             program. Tensors become inputs of the graph, with their shapes; other values
             are constants.
