@@ -61,6 +61,15 @@ def schema(target: Any) -> Any:
     return getattr(target, "_schema", None)
 
 
+# What `no_grad`, and all that is like it, calls.
+SET_GRAD_ENABLED = getattr(torch._C, "_set_grad_enabled", torch.set_grad_enabled)
+
+
+def function_of_node(node: Any) -> Any:
+    """The class of functions, with a backward function of its own, that a node is made of."""
+    return type(node)._forward_cls
+
+
 def hooks(owner: Any) -> bool:
     """Whether a module or tensor has hooks that change gradients."""
     names = ("_backward_hooks", "_backward_pre_hooks")

@@ -25,7 +25,13 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointFunction
 
 from nnef_grad.base.errors import UnsupportedError
-from nnef_grad.frontends.torch.internals import Piece, pytree, replaced
+from nnef_grad.frontends.torch.internals import (
+    SET_GRAD_ENABLED,
+    Piece,
+    function_of_node,
+    pytree,
+    replaced,
+)
 from nnef_grad.frontends.torch.nodes import is_network
 
 
@@ -39,6 +45,9 @@ class Seen:
         derivatives: the lines where derivatives are taken.
         states: modules, and their attributes that were given other tensors.
         unseen: warnings about what cannot be seen with this release of torch.
+        entered: the functions with a backward function of their own that were called.
+        depth: in how many of these the module is.
+        stack: what is put back when the module has been exported.
     """
 
     allows_own_backward: bool
@@ -46,10 +55,13 @@ class Seen:
     derivatives: list[str] = field(default_factory=list)
     states: list[tuple[nn.Module, str]] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
+    entered: set[Any] = field(default_factory=set)
+    depth: int = 0
+    stack: ExitStack = field(default_factory=ExitStack)
 
 
 # The functions below that call what they stand for: an exception there is not theirs.
-PASSING_ON = ("watched", "__torch_function__", "applied", "chosen")
+PASSING_ON = ("watched", "__torch_function__", "unstopped", "chosen")
 
 # What is seen of the module that runs in this context, if one does.
 _SEEN: ContextVar[Seen | None] = ContextVar("_SEEN", default=None)
@@ -81,6 +93,7 @@ def watching(module: nn.Module, allows_own_backward: bool) -> Iterator[Seen]:
         replaced(_PIECES) as seen.unseen,
         patch.object(module, "forward", watched),
         torch.enable_grad(),
+        seen.stack,
     ):
         yield seen
 
@@ -118,6 +131,8 @@ class _Mode(TorchFunctionMode):  # type: ignore[misc]
         # What torch.cond compiles is no place to look a function up.
         if not torch.compiler.is_dynamo_compiling():
             function = _WATCHED.get(function, function)
+            if (seen := _SEEN.get()) and seen.depth:
+                function = _STOPS.get(function, function)
         return function(*args, **(kwargs or {}))
 
 
@@ -167,6 +182,19 @@ _WATCHED: dict[Any, Callable[..., Any]] = {
 }
 
 
+def _same(x: Any) -> Any:
+    return torch.ops.aten.alias(x)
+
+
+# What stops gradients, and does nothing inside of a function that has its own.
+_STOPS: dict[Any, Callable[..., Any]] = {
+    torch.detach: _same,
+    torch.Tensor.detach: _same,
+    torch.Tensor.detach_: lambda x: x,
+    SET_GRAD_ENABLED: lambda _: None,
+}
+
+
 # ---- What is replaced ----
 
 
@@ -187,25 +215,50 @@ def _while_watching(
     return replacement
 
 
-def _applied(original: Any) -> Any:
-    """`Function.apply`, of which no program shows that it has its own backward function."""
+def _made(original: Any) -> Any:
+    """Makes the node of a function that has a backward function of its own: of it no program
+    knows, and of how it was called, as by an `apply` that was stored before, no other piece.
+    """
 
-    def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        seen, apply = _SEEN.get(), original.__get__(None, cls)
-        if seen is None:
-            return apply(*args, **kwargs)
-        if cls is CheckpointFunction:
-            # What it computes again in the backward pass is what is computed here.
-            function, _, *operands = args
-            return function(*operands)
+    def made(node: Any, *args: Any, **kwargs: Any) -> None:
+        original(node, *args, **kwargs)
+        if (seen := _SEEN.get()) is not None:
+            _notice(seen, function_of_node(node))
+
+    return made
+
+
+def _notice(seen: Seen, function: Any) -> None:
+    """Refuses a function with its own backward function, or reads its forward computation."""
+    # What this one computes again in the backward pass is what it computes here.
+    if function is not CheckpointFunction:
         if not seen.allows_own_backward:
-            message = f"'{cls.__name__}' has its own backward function, at {caller()}"
+            message = (
+                f"'{function.__name__}' has its own backward function, at {caller()}"
+            )
             advice = "allow_own_backward=True differentiates its forward computation"
             raise UnsupportedError(f"{message}: {advice}")
-        seen.own.append(cls.__name__)
-        return apply(*args, **kwargs)
+        seen.own.append(function.__name__)
+    if function not in seen.entered:
+        seen.entered.add(function)
+        replacement = staticmethod(_without_stops(function.forward))
+        seen.stack.enter_context(patch.object(function, "forward", replacement))
 
-    return classmethod(applied)
+
+def _without_stops(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """A forward computation whose gradients PyTorch does not look at: nothing stops them."""
+
+    @wraps(forward)
+    def unstopped(*args: Any, **kwargs: Any) -> Any:
+        if (seen := _SEEN.get()) is None:
+            return forward(*args, **kwargs)
+        seen.depth += 1
+        try:
+            return forward(*args, **kwargs)
+        finally:
+            seen.depth -= 1
+
+    return unstopped
 
 
 def _enter_hooks(enter: Any, hooks: Any) -> Any:
@@ -232,7 +285,7 @@ _HOOKS = "hooks that change gradients may not be noticed"
 _INFERENCE = "gradients may pass through its inference mode"
 _PIECES = (
     Piece(
-        "autograd.Function", "apply", _applied,
+        "autograd.function.BackwardCFunction", "__init__", _made,
         "functions with their own backward function are not noticed",
     ),
     Piece("autograd.graph", "register_multi_grad_hook", _while_watching(_hooked), _HOOKS),
