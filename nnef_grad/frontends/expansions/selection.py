@@ -20,9 +20,12 @@ from nnef_grad.frontends.values import (
 )
 from nnef_grad.frontends.view import View
 from nnef_grad.graph.extents import has_symbols
+from nnef_grad.language.types import LARGEST
 
 # Each of the largest elements is a step of an unrolled loop.
 MOST = 128
+# The smallest numbers of single precision that are not infinite.
+_SMALLEST = [-LARGEST + i * 2.0**104 for i in range(3)]
 
 
 def gather(view: View, x: Any, indices: Any, axis: int, datum_type: str = "") -> Any:
@@ -211,7 +214,8 @@ def largest(view: View, x: Any, k: int, axis: int, is_largest: bool) -> Any:
     along = view.axis(axis, len(shape))
     positions = view.positions(shape[along], along, len(shape))
     sign = 1.0 if is_largest else -1.0
-    return view.expand("top", x, positions, sign=sign, axis=along, count=k)
+    settings: dict[str, Any] = {"sign": sign, "axis": along, "count": k}
+    return view.expand("top", x, positions, **settings, smallest=_SMALLEST)
 
 
 def _put(view: View, reduction: str, put: str, add: str) -> str:

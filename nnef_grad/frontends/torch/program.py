@@ -129,11 +129,15 @@ def _not_read(program: ExportedProgram) -> set[Any]:
     }
 
 
+def _nodes(program: ExportedProgram) -> Iterator[Any]:
+    """The nodes of the graph, and then of its blocks."""
+    for part in program.graph_module.modules():
+        yield from part.graph.nodes if hasattr(part, "graph") else ()
+
+
 def _calls(program: ExportedProgram) -> Iterator[Any]:
     """The nodes that call an operation, also in blocks."""
-    for part in program.graph_module.modules():
-        nodes = part.graph.nodes if hasattr(part, "graph") else ()
-        yield from (node for node in nodes if node.op == "call_function")
+    return (node for node in _nodes(program) if node.op == "call_function")
 
 
 def _writes_statistics(node: Any) -> bool:
@@ -146,10 +150,15 @@ def _writes_statistics(node: Any) -> bool:
 
 def _conversions(program: ExportedProgram) -> list[str]:
     """A warning if the module is of another precision than the graph."""
-    values = (*program.state_dict.values(), *program.constants.values())
-    dtypes = {x.dtype for x in values if isinstance(x, torch.Tensor)}
+    dtypes = {x.dtype for x in _stored(program)}
     named = ", ".join(sorted(map(str, dtypes.intersection(_LOW))))
     return [f"{named} becomes single precision in the graph"] if named else []
+
+
+def _stored(program: ExportedProgram) -> Iterator[torch.Tensor]:
+    """The tensors that a program has."""
+    values = (*program.state_dict.values(), *program.constants.values())
+    return (x for x in values if isinstance(x, torch.Tensor))
 
 
 # ---- The graph ----
@@ -163,7 +172,8 @@ class _Program:
     ) -> None:
         self.program = program
         self.reading = ProgramReading(symbols)
-        self.reading.constants = tuple(program.constants.values())
+        self.reading.nodes = tuple(_nodes(program))
+        self.reading.tensors = tuple(_stored(program))
         self.inputs: dict[str, Tensor] = {}
         self.parameters: dict[str, Later] = {}
         self.names: dict[str, list[str]] = _tied(program, own)
