@@ -21,10 +21,11 @@ from unittest.mock import patch
 import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
-from torch.utils.checkpoint import CheckpointFunction
 
 from nnef_grad.base.errors import NnefGradError, UnsupportedError, UsageError
 from nnef_grad.frontends.torch.nodes import is_network
+from nnef_grad.frontends.torch.own_backward import watched
+from nnef_grad.frontends.torch.randomness import without_draws
 
 # The longest message of torch; some contain tensors.
 _LONGEST = 400
@@ -182,20 +183,6 @@ def _exporting(
     module: nn.Module, seen: _Seen, allow_own_backward: bool
 ) -> Iterator[None]:
     """Makes what torch.export would pass over be seen while a module is exported."""
-    apply = torch.autograd.Function.__dict__["apply"].__func__
-
-    def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        if cls is CheckpointFunction:
-            # What it computes again in the backward pass is what is computed here.
-            function, _, *operands = args
-            return function(*operands)
-        if not allow_own_backward:
-            message = f"'{cls.__name__}' has its own backward function, at {_caller()}"
-            advice = "allow_own_backward=True differentiates its forward computation"
-            raise UnsupportedError(f"{message}: {advice}")
-        seen.own.append(cls.__name__)
-        return apply(cls, *args, **kwargs)
-
     set_attribute = nn.Module.__setattr__
 
     def assigned(part: Any, name: str, value: Any) -> None:
@@ -217,12 +204,13 @@ def _exporting(
 
     @wraps(forward)
     def plain_results(*args: Any, **kwargs: Any) -> Any:
-        return tree_map(_if_known, forward(*args, **kwargs))
+        with without_draws(module):
+            return tree_map(_if_known, forward(*args, **kwargs))
 
     patches = [
         *_refusals(),
+        *watched(seen.own, _caller, allow_own_backward),
         (module, "forward", plain_results),
-        (torch.autograd.Function, "apply", classmethod(applied)),
         (torch.autograd, "grad", slopes),
         (nn.Module, "__setattr__", assigned),
         (nn.modules.transformer, "_detect_is_causal_mask", _is_causal),
