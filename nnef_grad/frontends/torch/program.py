@@ -282,8 +282,12 @@ class _Program:
         """The path to each leaf of what the module returns."""
         spec = self.program.call_spec.out_spec
         whole = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
-        leaves, _ = pytree.tree_flatten_with_path(whole)
-        paths = [list(map(_word, path)) for path, _ in leaves]
+        try:
+            leaves, _ = pytree.tree_flatten_with_path(whole)
+            paths = [list(map(_word, path)) for path, _ in leaves]
+        except ValueError:
+            # The parts of a class may have no names.
+            paths = [[str(i)] * (spec.num_leaves > 1) for i in range(spec.num_leaves)]
         return [
             ["output", *path] if path and path[0].isdigit() else path for path in paths
         ]
