@@ -42,11 +42,11 @@ aten, higher = entering(OPERATIONS), entering(HIGHER)
 # Operations that are formulas, by their names.
 FORMULAS = FragmentFile(Path(__file__).parent / "aten.nnef")
 
-# Where and how a tensor lies in memory, and what computes it: no graph says so. A data type
-# is that of the result, which is looked at elsewhere.
+# Where and how a tensor lies in memory, what computes it, and in which order (the path of an
+# einsum): no graph says so. A data type is that of the result, which is looked at elsewhere.
 _IGNORED = {
     "layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "other",
-    "cudnn_enable", "cudnn_enabled", "dtype",
+    "cudnn_enable", "cudnn_enabled", "dtype", "path",
 }  # fmt: skip
 
 

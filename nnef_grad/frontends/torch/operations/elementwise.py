@@ -9,7 +9,6 @@ from math import isinf
 from typing import Any
 
 import numpy as np
-import torch
 
 from nnef_grad.frontends.torch.call import FORMULAS, Call, aten, higher
 from nnef_grad.frontends.values import dtype_of, is_known, is_open, shape_of

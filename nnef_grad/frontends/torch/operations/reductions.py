@@ -229,6 +229,7 @@ def _log_softmax(call: Call, x: Any, axis: int, *_: Any) -> Any:
 # A sum is that of a window that ends at the element. Otherwise elements are combined with
 # those 1, 2, 4, ... places before them.
 
+
 @aten("cumsum")
 def _sums(call: Call, x: Any, axis: int) -> Any:
     x = call.typed(x, call.result_dtype)
