@@ -264,15 +264,15 @@ class Call(View):
 
     def has_infinity(self, nodes: Sequence[Any]) -> bool:
         """Whether infinity is written where the values of nodes are computed, or is in a tensor
-        of the program. In a block that has inputs it may be written anywhere before.
+        of the program. In a block, and after one, it may be written anywhere.
         """
         reading, reached = self.reading, reachable(nodes, OPERANDS)
-        if self.node.graph is not reading.nodes[0].graph:
+        is_in_block = self.node.graph is not reading.nodes[0].graph
+        if is_in_block or any(node.op == "get_attr" for node in reached):
             reached = reading.nodes
         numbers = (x for node in reached for x in node.args)
-        return reading.stores_infinity or any(
-            isinstance(x, float) and isinf(x) for x in numbers
-        )
+        is_written = any(isinstance(x, float) and isinf(x) for x in numbers)
+        return is_written or reading.stores_infinity
 
     def stopped(self, x: Any) -> Any:
         """A value that no gradient flows through."""

@@ -100,6 +100,8 @@ def reduced(reduce: str, includes: bool) -> dict[str, Case]:
 
 CASES: Cases = {
     **{name: case for r in REDUCTIONS for i in (False, True) for name, case in reduced(r, i).items()},
+    "mean of integers": of(lambda x, i: x.scatter_reduce(0, i, x, "mean"), lambda r: [r.ints(9, 4), r.ints(4, 4)], refused="mean of integers is rounded"),
+    "largest of integers": of(lambda x, y, i: x.scatter_reduce(0, i, x + 1, "amax", include_self=False) * y, lambda r: [r.ints(9, 4), r(4), r.ints(4, 4)]),
     "softmax of neighbors": of(lambda x: softmax(x, EDGES[1]), lambda r: [r(7, 2)]),
     "attention": Case(Attention, lambda r: [r(NODES, 3), EDGES.clone()]),
     **{f"edges, {r}": Case(partial(Edge, r), lambda d: [d(NODES, 3), EDGES.clone()]) for r in REDUCTIONS},

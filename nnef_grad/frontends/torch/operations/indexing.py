@@ -365,6 +365,8 @@ def scatter(
     include_self: bool = True,
 ) -> Any:  # fmt: skip
     """Elements, or a number, in place of those that indices name, or reduced with them."""
+    is_rounded = reduce == "mean" and call.result_dtype == "integer"
+    call.require(not is_rounded, "a mean of integers is rounded: convert them first")
     if 0 in shape_of(numbers):
         return x
     numbers = _row(call, numbers)
