@@ -24,10 +24,11 @@ from nnef_grad.base.source import Source, Span
 from nnef_grad.emit.arguments import thaw
 from nnef_grad.emit.builder import build_graph
 from nnef_grad.emit.quantization import read_quantization
-from nnef_grad.frontends.values import DTYPES, LARGEST
+from nnef_grad.frontends.values import DTYPES
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.language.library import with_fragments
 from nnef_grad.language.parser import parse_document, parse_fragments
+from nnef_grad.language.types import LARGEST
 
 _EXTENSIONS = """\
 extension KHR_enable_fragment_definitions;

@@ -19,11 +19,8 @@ import numpy.typing as npt
 from nnef_grad.base.arrays import Array
 from nnef_grad.graph.extents import Extent, has_symbols
 from nnef_grad.graph.ir import Shape, Tensor
-from nnef_grad.language.types import MAX_INTEGER
+from nnef_grad.language.types import LARGEST, MAX_INTEGER
 from nnef_grad.ops.elementwise import broadcast_shape
-
-# NNEF cannot write what is infinite.
-LARGEST = float(np.finfo(np.float32).max)
 
 # By the kinds of numpy; objects are extents with symbols, beside numbers perhaps.
 DTYPES = {

@@ -10,6 +10,8 @@ from typing import Union
 DTYPES = ("scalar", "integer", "logical", "string")
 GENERIC = "?"
 MAX_INTEGER = 2**31 - 1
+# NNEF cannot write what is infinite: the largest number of single precision stands for it.
+LARGEST = 3.4028234663852886e38
 # More than any tensor file holds (8), and no fewer than runtimes compute with.
 MAX_RANK = 32
 LONG_TYPE = 20

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.language.library import STDLIB
+from nnef_grad.language.types import LARGEST
 from nnef_grad.ops.shape import Positions, reshaped, transposed, with_extent
 from nnef_grad.ops.windows import (
     REPEATING,
@@ -31,7 +32,6 @@ from nnef_grad.ops.windows import (
 from nnef_grad.targets.registry import Relations
 from nnef_grad.targets.shape import MOST_AXES, take
 from nnef_grad.targets.windows import (
-    LOWEST,
     filling_of,
     moving_axes,
     of_columns,
@@ -116,7 +116,7 @@ def _from_lines(emit: Emitter, lines: Tensor, axes: Shape, shape: Shape) -> Tens
 def _levels(emit: Emitter, source: Operation, first: Shape = ()) -> list[_Level]:
     """The axes that the windows move along, the last one first; in lines, or not."""
     (x,), windows, border = source.inputs, windows_of(source), source.settings["border"]
-    value, axes = LOWEST if border == "ignore" else 0.0, moving_axes(windows)
+    value, axes = -LARGEST if border == "ignore" else 0.0, moving_axes(windows)
     lines, levels = _to_lines(emit, x, first), list[_Level]()
     for place, axis in reversed([*enumerate(axes)]):
         where = (place, True) if first else (axis, False)

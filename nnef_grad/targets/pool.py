@@ -31,6 +31,7 @@ from typing import Any
 
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.language.types import LARGEST
 from nnef_grad.ops.pool import divisor
 from nnef_grad.ops.shape import reshaped, transposed
 from nnef_grad.ops.windows import REPEATING, Windows, windows_of
@@ -43,7 +44,6 @@ from nnef_grad.targets.maxima import (
 )
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.windows import (
-    LOWEST,
     are_dilated,
     are_side_by_side,
     are_single,
@@ -66,7 +66,7 @@ def max_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     if not _is_spatial(windows):
         return [_moved(emit, op, windows)]
     if border != "ignore" or _is_wide(windows):
-        value = LOWEST if border == "ignore" else 0.0
+        value = -LARGEST if border == "ignore" else 0.0
         x, windows = surrounded(emit, x, windows, border, value)
     return [emit("max_pool", x, border="ignore", **_as_read(windows))]
 
@@ -293,7 +293,7 @@ class Layout:
         x = self.to_planes(emit, x, (1, *windows.up))
         patches = (x.shape[0], self.volume, *windows.down)
         if border != "constant":
-            x, windows = surrounded(emit, x, windows, border, LOWEST)
+            x, windows = surrounded(emit, x, windows, border, -LARGEST)
         for step in _steps(windows):
             planes = reshaped(emit, x, (prod(x.shape[:2]), 1, *step.up), "planes")
             filters = _one_hot(emit, step.size)

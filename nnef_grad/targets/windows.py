@@ -76,10 +76,6 @@ def form_blocks(windows: Windows) -> bool:
     return len(moving_axes(windows)) <= 2 and are_side_by_side(windows)
 
 
-# Next to nothing, in single precision: what a maximum finds in a border that is ignored.
-LOWEST = -3e38
-
-
 def surrounded(
     emit: Emitter, x: Tensor, windows: Windows, border: str, value: float = 0.0
 ) -> tuple[Tensor, Windows]:

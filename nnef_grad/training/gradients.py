@@ -12,12 +12,11 @@ from typing import NamedTuple
 from nnef_grad.base.source import Source
 from nnef_grad.graph.ir import Operation, Tensor
 from nnef_grad.language.parser import parse_fragments
+from nnef_grad.language.types import LARGEST
 from nnef_grad.training.draft import Draft
 
 Gradients = Mapping[str, Tensor]
 
-# The largest number of single precision: what is not a number is not below it.
-LARGEST = 3.4028234663852886e38
 # As in torch: a norm of zero divides nothing by zero.
 _SMALL = 1e-6
 # What the text says of the norm of all gradients, which are too many to be listed there.

@@ -122,7 +122,9 @@ def test_every_case_is_right_or_refused(
     assert counts["right"] >= 0.75 * len(found), counts
     if request.config.getoption("--rewrite-cases"):
         PAGE.write_text(page(found), "utf-8")
-    assert operators(PAGE.read_text("utf-8")) == operators(page(found))
+    # Another onnx has other tests.
+    if f"onnx=={onnx.__version__}\n" in MEASURED.read_text("utf-8"):
+        assert operators(PAGE.read_text("utf-8")) == operators(page(found))
 
 
 # ---- docs/onnx-operators.md ----
@@ -147,7 +149,8 @@ def page(found: list[tuple[Any, str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "onnx-operators.md"
+ROOT = Path(__file__).parents[2]
+PAGE, MEASURED = ROOT / "docs" / "onnx-operators.md", ROOT / "locks" / "measured.txt"
 HEAD = """# ONNX operators, one by one
 
 The package onnx has tests for backends: models of one or a few nodes, with inputs and

@@ -7,8 +7,9 @@ from math import prod
 from string import ascii_letters
 from typing import Any, NamedTuple
 
-from nnef_grad.frontends.values import LARGEST, dtype_of, shape_of
+from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.frontends.view import View
+from nnef_grad.language.types import LARGEST
 
 
 def linear(view: View, x: Any, weight: Any, bias: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.emit.arithmetic import MAX_ITEMS
+from nnef_grad.frontends.expansions.reductions import product
 from nnef_grad.frontends.values import (
     dtype_of,
     is_known,
@@ -20,9 +21,12 @@ from nnef_grad.frontends.values import (
 )
 from nnef_grad.frontends.view import View
 from nnef_grad.graph.extents import has_symbols
+from nnef_grad.language.types import LARGEST
 
 # Each of the largest elements is a step of an unrolled loop.
 MOST = 128
+# The smallest numbers of single precision that are not infinite.
+_SMALLEST = [-LARGEST + i * 2.0**104 for i in range(3)]
 
 
 def gather(view: View, x: Any, indices: Any, axis: int, datum_type: str = "") -> Any:
@@ -76,10 +80,15 @@ def scatter_elements(
     reduction: str,
     *,
     from_end: bool = True,
+    includes: bool = True,
 ) -> Any:
-    """Replaces the elements at indices with updates, or adds these."""
+    """Replaces the elements at indices with updates, or reduces them with these; or reduces
+    these alone, unless it includes the elements.
+    """
     updates, is_one = _one_of(updates, reduction)
-    name = _put(view, reduction, "put_one" if is_one else "put", "put_sums")
+    is_reduced = reduction in _REDUCTIONS or not includes
+    if not is_reduced:
+        name = _put(view, reduction, "put_one" if is_one else "put", "put_sums")
     shape, wanted = shape_of(x), shape_of(indices)
     rank = len(shape)
     along = view.axis(axis, rank)
@@ -102,15 +111,42 @@ def scatter_elements(
             value = view("pad", value, padding=padding, value=outside)
         return view("unsqueeze", view.transposed(value, order), axes=[along])
 
-    return view.expand(
-        name,
-        x,
-        rows(_scalars(view, indices), -float(extent) - 1.0),
-        updates if is_one else rows(updates, 0.0),
-        view.positions(extent, along, rank + 1),
-        extent=float(extent) if from_end else 0.0,
-        axis=rank,
-    )
+    places = rows(_scalars(view, indices), -float(extent) - 1.0)
+    new = updates if is_one else rows(updates, 0.0)
+    numbers = view.positions(extent, along, rank + 1)
+    end = float(extent) if from_end else 0.0
+    if is_reduced:
+        hit = view.expand("hits", places, numbers, extent=end)
+        return _reduced(view, x, hit, new, reduction, includes)
+    return view.expand(name, x, places, new, numbers, extent=end, axis=rank)
+
+
+_REDUCTIONS = ("mul", "mean", "max", "min")
+
+
+def _reduced(
+    view: View, x: Any, hit: Any, updates: Any, reduction: str, includes: bool
+) -> Any:
+    """Elements, reduced with the updates that hit each of them, which are along a last axis;
+    or these alone, where there are any.
+    """
+    axis = len(shape_of(x))
+    settings: dict[str, Any] = {"axis": axis, "includes": includes}
+    if reduction == "mul":
+        factors = view("select", hit, updates, 1.0, hint="factors")
+        y = view("squeeze", product(view, factors, [axis]), hint="product", axes=[axis])
+        y = view("mul", x, y) if includes else y
+    elif reduction in ("max", "min"):
+        # As in PyTorch, an element that is not included has a share nevertheless.
+        own = x if includes or is_known(x) else view.reading.emitter.stop(x)
+        settings["is_largest"] = reduction == "max"
+        y = view.expand("extrema_of_hits", x, own, hit, updates, **settings)
+    else:
+        y = view.expand(f"{reduction}_of_hits", x, hit, updates, **settings)
+    if includes:
+        return y
+    is_hit = view("any_reduce", hit, hint="is_hit", axes=[axis])
+    return view("select", view("squeeze", is_hit, axes=[axis]), y, x)
 
 
 def gather_blocks(view: View, x: Any, indices: Any, batch_dims: int) -> Any:
@@ -211,7 +247,8 @@ def largest(view: View, x: Any, k: int, axis: int, is_largest: bool) -> Any:
     along = view.axis(axis, len(shape))
     positions = view.positions(shape[along], along, len(shape))
     sign = 1.0 if is_largest else -1.0
-    return view.expand("top", x, positions, sign=sign, axis=along, count=k)
+    settings: dict[str, Any] = {"sign": sign, "axis": along, "count": k}
+    return view.expand("top", x, positions, **settings, smallest=_SMALLEST)
 
 
 def _put(view: View, reduction: str, put: str, add: str) -> str:

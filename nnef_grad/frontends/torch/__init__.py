@@ -4,6 +4,7 @@ model.py           what the call that users make returns
 program.py         from a module to its graph: the steps, and the interface of the graph
 capture.py         a module to a program of torch.export
 watching.py        what the module does meanwhile that the program does not show
+randomness.py      random numbers of Python and NumPy, which a program would hold for good
 internals.py       what is used of torch beyond its documentation
 archive.py         a program in a file, of which nothing is executed
 nodes.py           where its nodes come from; marks where gradients stop

@@ -10,6 +10,7 @@ description does what PyTorch describes under the names that it is entered with.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from inspect import Parameter, signature
 from math import isinf
 from pathlib import Path
@@ -42,11 +43,11 @@ aten, higher = entering(OPERATIONS), entering(HIGHER)
 # Operations that are formulas, by their names.
 FORMULAS = FragmentFile(Path(__file__).parent / "aten.nnef")
 
-# Where and how a tensor lies in memory, and what computes it: no graph says so. A data type
-# is that of the result, which is looked at elsewhere.
+# Where and how a tensor lies in memory, what computes it, and in which order (the path of an
+# einsum): no graph says so. A data type is that of the result, which is looked at elsewhere.
 _IGNORED = {
     "layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "other",
-    "cudnn_enable", "cudnn_enabled", "dtype",
+    "cudnn_enable", "cudnn_enabled", "dtype", "path",
 }  # fmt: skip
 
 
@@ -65,7 +66,8 @@ class ProgramValues(Conversion):
         symbols: the extents that PyTorch leaves open.
         variables: the variable of each parameter and buffer, by its name in PyTorch.
         drawn: for each input that stands for random numbers, what it must be drawn from.
-        constants: what the program has as constants.
+        nodes: those of the program, and of its blocks.
+        tensors: what the program has as parameters, buffers and constants.
     """
 
     def __init__(self, symbols: Symbols) -> None:
@@ -73,8 +75,15 @@ class ProgramValues(Conversion):
         self.symbols = symbols
         self.variables: dict[str, Tensor] = {}
         self.drawn: dict[Tensor, Any] = {}
-        self.constants: tuple[Any, ...] = ()
+        self.nodes: tuple[Any, ...] = ()
+        self.tensors: tuple[torch.Tensor, ...] = ()
         self._casts: dict[tuple[Emitter, Tensor, str], Tensor] = {}
+
+    @cached_property
+    def stores_infinity(self) -> bool:
+        """Whether a tensor of the program is infinite somewhere; of a fake one nobody knows."""
+        own = (x for x in self.tensors if type(x) in (torch.Tensor, torch.nn.Parameter))
+        return any(bool(x.isinf().any()) for x in own)
 
     def cast(self, x: Tensor, dtype: str, hint: str, span: Span) -> Any:
         """As in `Conversion`, but once; whole numbers that become integers, and scalars again,
@@ -260,9 +269,16 @@ class Call(View):
         return results
 
     def has_infinity(self, nodes: Sequence[Any]) -> bool:
-        """Whether infinity is written where the values of nodes are computed."""
-        numbers = (x for node in reachable(nodes, OPERANDS) for x in node.args)
-        return any(isinstance(x, float) and isinf(x) for x in numbers)
+        """Whether infinity is written where the values of nodes are computed, or is in a tensor
+        of the program. In a block, and after one, it may be written anywhere.
+        """
+        reading, reached = self.reading, reachable(nodes, OPERANDS)
+        is_in_block = self.node.graph is not reading.nodes[0].graph
+        if is_in_block or any(node.op == "get_attr" for node in reached):
+            reached = reading.nodes
+        numbers = (x for node in reached for x in node.args)
+        is_written = any(isinstance(x, float) and isinf(x) for x in numbers)
+        return is_written or reading.stores_infinity
 
     def stopped(self, x: Any) -> Any:
         """A value that no gradient flows through."""

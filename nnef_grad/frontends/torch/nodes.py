@@ -123,13 +123,12 @@ def _refuse_hidden(node: Any) -> None:
     if "embedding_renorm" in str(node.target):
         # Refused by its own name.
         return
-    views = list(_views(node.args[0]))
-    if _is_buffer(views[-1]):
-        return
-    if any(view.target is _DETACH for view in views):
-        message = "a tensor is written by its 'data' or a detached tensor"
-        advice = "write into a clone, or make a new tensor"
-        raise UnsupportedError(f"{message}: {advice}", span_of(node))
+    for views in map(list, map(_views, _written(node))):
+        is_detached = any(view.target is _DETACH for view in views)
+        if is_detached and not _is_buffer(views[-1]):
+            message = "a tensor is written by its 'data' or a detached tensor"
+            advice = "write into a clone, or make a new tensor"
+            raise UnsupportedError(f"{message}: {advice}", span_of(node))
 
 
 def _mark_reads(graph: Any, node: Any) -> None:
@@ -137,13 +136,17 @@ def _mark_reads(graph: Any, node: Any) -> None:
     if node.op == "output" or node.target is BLOCK:
         node.args = _marked(graph, node, node.args)
     elif node.op == "call_function" and writes(node):
-        target, *others = node.args
-        *_, origin = _views(target)
-        if origin.op == "placeholder" and not _is_buffer(origin):
-            message = "a tensor is written into where gradients are disabled"
-            advice = "make a new one, such as by torch.where"
-            raise UnsupportedError(f"{message}: {advice}", span_of(node))
-        node.args = (target, *_marked(graph, node, tuple(others)))
+        for target in _written(node):
+            *_, origin = _views(target)
+            if origin.op == "placeholder" and not _is_buffer(origin):
+                message = "a tensor is written into where gradients are disabled"
+                advice = "make a new one, such as by torch.where"
+                raise UnsupportedError(f"{message}: {advice}", span_of(node))
+        parameters = schema(node.target).arguments
+        node.args = tuple(
+            x if _is_written(p) else _marked(graph, node, x)
+            for p, x in zip(parameters, node.args, strict=False)
+        )
 
 
 def _marked(graph: Any, node: Any, args: Any) -> Any:
@@ -174,6 +177,21 @@ def writes(node: Any) -> bool:
     """Whether a node calls an operation that writes into a tensor."""
     own = schema(node.target)
     return own is not None and own.is_mutable
+
+
+def _is_written(parameter: Any) -> bool:
+    """Whether an operation writes into an argument."""
+    return parameter.alias_info is not None and parameter.alias_info.is_write
+
+
+def _written(node: Any) -> list[Any]:
+    """The tensors that an operation writes into, some of them in lists."""
+    parameters, nodes = schema(node.target).arguments, list[Any]()
+    names = (p.name for p in parameters)
+    by_name = dict(zip(names, node.args, strict=False)) | node.kwargs
+    targets = [by_name.get(p.name) for p in parameters if _is_written(p)]
+    torch.fx.node.map_arg(targets, nodes.append)
+    return nodes
 
 
 def _is_buffer(node: Any) -> bool:

@@ -119,11 +119,15 @@ def _not_read(program: ExportedProgram) -> set[Any]:
     }
 
 
+def _nodes(program: ExportedProgram) -> Iterator[Any]:
+    """The nodes of the graph, and then of its blocks."""
+    for part in program.graph_module.modules():
+        yield from part.graph.nodes if hasattr(part, "graph") else ()
+
+
 def _calls(program: ExportedProgram) -> Iterator[Any]:
     """The nodes that call an operation, also in blocks."""
-    for part in program.graph_module.modules():
-        nodes = part.graph.nodes if hasattr(part, "graph") else ()
-        yield from (node for node in nodes if node.op == "call_function")
+    return (node for node in _nodes(program) if node.op == "call_function")
 
 
 def _writes_statistics(node: Any) -> bool:
@@ -136,10 +140,15 @@ def _writes_statistics(node: Any) -> bool:
 
 def _conversions(program: ExportedProgram) -> list[str]:
     """A warning if the module is of another precision than the graph."""
-    values = (*program.state_dict.values(), *program.constants.values())
-    dtypes = {x.dtype for x in values if isinstance(x, torch.Tensor)}
+    dtypes = {x.dtype for x in _stored(program)}
     named = ", ".join(sorted(map(str, dtypes.intersection(_LOW))))
     return [f"{named} becomes single precision in the graph"] if named else []
+
+
+def _stored(program: ExportedProgram) -> Iterator[torch.Tensor]:
+    """The tensors that a program has."""
+    values = (*program.state_dict.values(), *program.constants.values())
+    return (x for x in values if isinstance(x, torch.Tensor))
 
 
 # ---- The graph ----
@@ -153,7 +162,8 @@ class _Program:
     ) -> None:
         self.program = program
         self.reading = ProgramReading(symbols)
-        self.reading.constants = tuple(program.constants.values())
+        self.reading.nodes = tuple(_nodes(program))
+        self.reading.tensors = tuple(_stored(program))
         self.inputs: dict[str, Tensor] = {}
         self.parameters: dict[str, Later] = {}
         self.names: dict[str, list[str]] = _tied(program, own)
@@ -262,8 +272,12 @@ class _Program:
         """The path to each leaf of what the module returns."""
         spec = self.program.call_spec.out_spec
         whole = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
-        leaves, _ = pytree.tree_flatten_with_path(whole)
-        paths = [list(map(_word, path)) for path, _ in leaves]
+        try:
+            leaves, _ = pytree.tree_flatten_with_path(whole)
+            paths = [list(map(_word, path)) for path, _ in leaves]
+        except ValueError:
+            # The parts of a class may have no names.
+            paths = [[str(i)] * (spec.num_leaves > 1) for i in range(spec.num_leaves)]
         return [
             ["output", *path] if path and path[0].isdigit() else path for path in paths
         ]

@@ -33,6 +33,7 @@ from nnef_grad.frontends.torch.internals import (
     replaced,
 )
 from nnef_grad.frontends.torch.nodes import is_network
+from nnef_grad.frontends.torch.randomness import without_draws
 
 
 @dataclass
@@ -61,7 +62,7 @@ class Seen:
 
 
 # The functions below that call what they stand for: an exception there is not theirs.
-PASSING_ON = ("watched", "__torch_function__", "unstopped", "chosen")
+PASSING_ON = ("watched", "__torch_function__", "unstopped", "applied", "chosen")
 
 # What is seen of the module that runs in this context, if one does.
 _SEEN: ContextVar[Seen | None] = ContextVar("_SEEN", default=None)
@@ -80,7 +81,7 @@ def watching(module: nn.Module, allows_own_backward: bool) -> Iterator[Seen]:
     def watched(*args: Any, **kwargs: Any) -> Any:
         token = _SEEN.set(seen)
         try:
-            with _Mode():
+            with _Mode(), without_draws(module):
                 results = forward(*args, **kwargs)
         finally:
             _SEEN.reset(token)
@@ -228,6 +229,17 @@ def _made(original: Any) -> Any:
     return made
 
 
+def _applied(original: Any) -> Any:
+    """`Function.apply`: inside of transforms such as vmap, torch makes no node, and fails."""
+
+    def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if (seen := _SEEN.get()) is not None:
+            _notice(seen, cls)
+        return original.__get__(None, cls)(*args, **kwargs)
+
+    return classmethod(applied)
+
+
 def _notice(seen: Seen, function: Any) -> None:
     """Refuses a function with its own backward function, or reads its forward computation."""
     # What this one computes again in the backward pass is what it computes here.
@@ -288,6 +300,7 @@ _PIECES = (
         "autograd.function.BackwardCFunction", "__init__", _made,
         "functions with their own backward function are not noticed",
     ),
+    Piece("autograd.Function", "apply", _applied, "those under vmap are not named"),
     Piece("autograd.graph", "register_multi_grad_hook", _while_watching(_hooked), _HOOKS),
     Piece("autograd.graph.saved_tensors_hooks", "__enter__", _while_watching(_enter_hooks), _HOOKS),
     Piece("autograd.graph.node_creation_hook", "__enter__", _while_watching(_hooked), ""),

@@ -16,12 +16,13 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import NoValueError, Scope
 from nnef_grad.frontends.reading import Reading
 from nnef_grad.frontends.tract.library import REFUSED, TRACT_LIBRARY, builtin, idiom_of
-from nnef_grad.frontends.values import LARGEST, is_known
+from nnef_grad.frontends.values import is_known
 from nnef_grad.frontends.view import View, entering
 from nnef_grad.graph.extents import OpenExtentError, symbol
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Joined, extended
+from nnef_grad.language.types import LARGEST
 from nnef_grad.storage.data import VariableData
 
 # What expands operations, by their names: called with a view of one (view.py), and the arguments in

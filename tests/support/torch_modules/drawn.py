@@ -4,8 +4,11 @@ that move their statistics.
 
 from __future__ import annotations
 
+import random
+from random import uniform
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -164,6 +167,35 @@ def seq(*layers: Any) -> Any:
 
 
 RANDOM = "make (it|them) an input"
+NUMBERS = np.random.default_rng(0)
+
+
+class Layers(nn.Module):  # type: ignore[misc]
+    """Layers that are left out at random, or in an order at random."""
+
+    def __init__(self, draw: Any) -> None:
+        super().__init__()
+        self.draw, self.layers = draw, nn.ModuleList(nn.Linear(3, 3) for _ in range(3))
+        self.own, self.legacy = random.Random(0), np.random.RandomState(0)
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = layer(x) if self.draw(self) > 0.3 else x
+        return x
+
+
+def shuffled(x: Any) -> Any:
+    order = [0, 1, 2]
+    random.shuffle(order)
+    return x[order]
+
+
+PYTHON = {
+    "random": lambda _: random.random(), "uniform": lambda _: uniform(0, 1),
+    "numpy": lambda _: np.random.rand(), "a new generator": lambda _: np.random.default_rng().random(),
+    "a generator of the file": lambda _: NUMBERS.random(),
+    "an own generator": lambda m: m.own.random(), "an old generator": lambda m: m.legacy.rand(),
+}  # fmt: skip
 
 CASES: Cases = {
     "dropout": train(seq(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2)), 2, 3),
@@ -180,6 +212,7 @@ CASES: Cases = {
     "lstm": Case(lambda: nn.LSTM(3, 4, 2, dropout=0.3), lambda r: [r(3, 2, 3)], trains=True), "gru": Case(lambda: nn.GRU(3, 4, 2, dropout=0.3, bidirectional=True), lambda r: [r(3, 2, 3)], trains=True),
     "stochastic depth": train(lambda: Drop(0.3), 4, 3), "stochastic depth, eval": Case(lambda: Drop(0.3), lambda r: [r(4, 3)]), "stochastic depth, by rand": train(lambda: Rand(0.3), 4, 3, refused=RANDOM),
     "rrelu": train(nn.RReLU, 3, 4, refused="put it into evaluation mode"), "noise": same(lambda x: x + torch.randn_like(x) * 0.1, 3, refused=RANDOM), "noise in place": same(lambda x: x + torch.empty(3).normal_(), 3, refused=RANDOM), "uniform noise": same(lambda x: x + torch.empty_like(x).uniform_(-1, 1), 3, refused=RANDOM), "a permutation": same(lambda x: x[torch.randperm(3)], 3, refused=RANDOM), "a number": same(lambda x: x * torch.rand(1), 3, refused=RANDOM), "a distribution": same(lambda x: torch.distributions.Normal(x, 1.0).rsample(), 3, refused=RANDOM + "|validate_args"), "a seed": same(lambda x: x + torch.randn(3, generator=torch.Generator().manual_seed(1)), 3, refused=RANDOM + "|torch cannot export"), "a normal of parameters": same(lambda x: torch.normal(x, 1.0), 3, refused=RANDOM), "fractional pooling": same(lambda x: F.fractional_max_pool2d(x, 2, output_size=3), 1, 1, 7, 7, refused=RANDOM + "|random|max_pool"), "poisson": same(lambda x: torch.poisson(x.abs()) * x, 3, refused=RANDOM), "exponential": same(lambda x: x * torch.empty(3).exponential_(), 3, refused=RANDOM), "random integers": same(lambda x: x[torch.randint(0, 3, (2,))], 3, refused=RANDOM),
+    **{f"numbers of Python, {name}": train(lambda draw=draw: Layers(draw), 2, 3, refused=RANDOM) for name, draw in PYTHON.items()}, "numbers of Python, shuffled": same(shuffled, 3, refused=RANDOM), "numbers of Python, the same each time": same(lambda x: x * random.Random(3).random() + np.random.default_rng(3).random(), 3), "numbers of Python, in evaluation mode": of(shuffled, lambda r: [r(3)], refused=RANDOM),
     "batch norm": train(seq(nn.Linear(3, 4), nn.BatchNorm1d(4)), 5, 3), "batch norm of images": train(seq(nn.Conv2d(2, 3, 3, bias=False), nn.BatchNorm2d(3, momentum=0.4), nn.ReLU()), 2, 2, 5, 5), "batch norm of volumes": train(lambda: nn.BatchNorm3d(2), 2, 2, 2, 3, 2), "batch norm of sequences": train(lambda: nn.BatchNorm1d(3, eps=0.1), 2, 3, 4), "batch norm, not affine": train(lambda: nn.BatchNorm1d(3, affine=False), 4, 3), "batch norm, no running": train(lambda: nn.BatchNorm1d(3, track_running_stats=False), 4, 3), "batch norm, momentum 0": train(lambda: nn.BatchNorm1d(3, momentum=0.0), 4, 3), "batch norm, frozen": train(Frozen, 4, 3), "batch norm, twice": Case(Siamese, lambda r: [r(4, 3), r(4, 3)], trains=True), "batch norm, one row": train(lambda: nn.BatchNorm1d(3), 1, 3, refused="more than 1 value"), "synchronized": train(lambda: nn.SyncBatchNorm(3), 4, 3),
     "instance norm": train(lambda: nn.InstanceNorm1d(3, track_running_stats=True, affine=True), 2, 3, 4), "group norm": train(lambda: nn.GroupNorm(1, 4), 2, 4, 3), "by hand": train(Whitened, 4, 3), "by hand, eval": Case(Whitened, lambda r: [r(4, 3)]), "renormalized": train(Renorm, 5, 3), "power iteration": train(Spectral, 2, 4), "spectral norm": train(lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 3)), 2, 4), "spectral norm, old": train(lambda: nn.utils.spectral_norm(nn.Linear(4, 3)), 2, 4), "batch norm in a block": Case(lambda: Block(), lambda r: [r(4, 3)], trains=True),
 }  # fmt: skip

@@ -24,6 +24,18 @@ class Output:
 pytree.register_dataclass(Output)
 
 
+class Unnamed:
+    """Results without names, as those of diffusers."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+
+pytree.register_pytree_node(
+    Unnamed, lambda x: (x.items, None), lambda x, _: Unnamed([*x])
+)
+
+
 def linear() -> nn.Module:
     return nn.Linear(3, 2)
 
@@ -136,6 +148,9 @@ CASES: Cases = {
     "an ordered dictionary": of(lambda x: OrderedDict(out=x.sin()), lambda r: [r(3)]),
     "a named tuple": of(lambda x: Pair(x * 2, x.exp()), lambda r: [r(3)]),
     "a data class": of(lambda x: Output(x * 2, x.exp()), lambda r: [r(3)]),
+    "a class without names": of(lambda x: Unnamed([x * 2, x.exp()]), lambda r: [r(3)]),
+    "a class without names, of one": of(lambda x: Unnamed([x.exp()]), lambda r: [r(3)]),
+    "a class without names, nested": of(lambda x: {"a": x.sin(), "b": Unnamed([x * 2, (x, x.exp())])}, lambda r: [r(3)]),
     "nested results": of(attended, lambda r: [r(3, 3)]),
     "a number among the results": of(lambda x: (x * 2, 3, None, x.sum()), lambda r: [r(3)]),
     "an input as a result": of(lambda x: (x, x * 2), lambda r: [r(3)]),

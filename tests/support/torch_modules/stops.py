@@ -220,6 +220,89 @@ class Exact(torch.autograd.Function):  # type: ignore[misc]
         return dy * y * (1 - y)
 
 
+STORED = Clipped.apply
+
+
+class ExactNew(torch.autograd.Function):  # type: ignore[misc]
+    """The same, in the form that torch.func takes."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Any) -> Any:
+        return x.sigmoid()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(output)
+
+    backward = Exact.backward
+
+
+def exactly(function: Any) -> Any:
+    """A function with the backward function of exp(2 x), whatever stops gradients inside."""
+
+    class Doubled(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            y = function(x)
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx: Any, dy: Any) -> Any:
+            (y,) = ctx.saved_tensors
+            return dy * 2 * y
+
+    return Doubled.apply
+
+
+def inside_no_grad(x: Any) -> Any:
+    with torch.no_grad():
+        y = x * 2
+    return y.exp()
+
+
+def inside_inference(x: Any) -> Any:
+    with torch.inference_mode():
+        y = (x * 2).exp()
+    return y * 1
+
+
+def inside_enabled(x: Any) -> Any:
+    with torch.enable_grad():
+        y = x * 2
+    return y.exp()
+
+
+def inside_set(x: Any) -> Any:
+    torch.set_grad_enabled(False)
+    y = x * 2
+    torch.set_grad_enabled(True)
+    with torch.set_grad_enabled(False):
+        return y.exp()
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def inside_decorated(x: Any) -> Any:
+    return (x * 2).exp()
+
+
+def inside_written(x: Any) -> Any:
+    y = x.detach().clone()
+    y.mul_(2)
+    return y.exp().detach_()
+
+
+INSIDE = {
+    "no_grad": inside_no_grad, "inference_mode": inside_inference, "enable_grad": inside_enabled,
+    "set_grad_enabled": inside_set, "decorated": inside_decorated, "writes": inside_written,
+    "detach": lambda x: (x.detach() * 2).exp(), "data": lambda x: (x.data * 2).exp(),
+    "torch.detach": lambda x: (torch.detach(x) * 2).exp(), "nothing": lambda x: (x * 2).exp(),
+    "another one": lambda x: exactly(lambda x: x.detach())(x * 2).exp(),
+}  # fmt: skip
+
+
 def hooked(x: Any) -> Any:
     y = x * 2
     y.register_hook(lambda gradient: gradient * 3)
@@ -318,6 +401,10 @@ CASES: Cases = {
     "actor and critic": Case(ActorCritic, lambda r: [r(5, 4), r.ints(3, 5), r(5)]),
     "own backward": of(lambda x: Clipped.apply(x) * x, lambda r: [r(3)], refused="'Clipped' has its own backward function, at .*stops.py"),
     "own backward, allowed": of(lambda x: Exact.apply(x) * x, lambda r: [r(3)], options={"allow_own_backward": True}),
+    "own backward, stored": of(lambda x: STORED(x) * x, lambda r: [r(3)], refused="'Clipped' has its own backward function, at .*stops.py"),
+    "own backward, vmap": of(lambda x: torch.vmap(ExactNew.apply)(x) * x, lambda r: [r(3)], refused="'ExactNew' has its own backward function"),
+    **{f"own backward, {name}": of(lambda x, f=f: (exactly(f)(x * 2) + x) * x, lambda r: [r(3)], options={"allow_own_backward": True}) for name, f in INSIDE.items()},
+    "own backward, and stops outside": of(lambda x: exactly(lambda x: (x.detach() * 2).exp())(x.detach()) * x, lambda r: [r(3)], options={"allow_own_backward": True}),
     "hook of a tensor": of(hooked, lambda r: [r(3)], refused="a hook that changes gradients"),
     "hook of a module": Case(Hooked, lambda r: [r(2, 3)], refused="module 'linear' has a hook"),
     "hook of a parameter": Case(HookedParameter, lambda r: [r(2, 3)], refused="parameter 'weight' has a hook"),

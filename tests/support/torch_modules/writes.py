@@ -243,6 +243,43 @@ def rows_of_nothing(x: Any, y: Any) -> Any:
     return x * y
 
 
+class Listed(nn.Module):  # type: ignore[misc]
+    """A function with a buffer, that writes by an operation with a list of tensors."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+        self.register_buffer("stored", torch.zeros(4, 3))
+
+    def forward(self, x: Any) -> Any:
+        return self.function(self.stored, x)
+
+
+def foreach(stored: Any, x: Any) -> Any:
+    parts = [x * 1, x * 2]
+    torch._foreach_add_(parts, 1.0)
+    return parts[0] * parts[1]
+
+
+def foreach_detached(stored: Any, x: Any) -> Any:
+    y = x * 1
+    torch._foreach_mul_([stored, y.detach()], 2.0)
+    return y * x
+
+
+def foreach_without(stored: Any, x: Any) -> Any:
+    parts = [stored, x * 2]
+    with torch.no_grad():
+        torch._foreach_add_(parts, 1.0)
+    return parts[1] * x
+
+
+def cat_without(stored: Any, x: Any) -> Any:
+    with torch.no_grad():
+        torch.cat([x, x * 2], out=stored)
+    return stored[1:3] * x
+
+
 CASES: Cases = {
     "a view of zeros": of(view_of_zeros, lambda r: [r(2, 3)]),
     "a transposed view": of(transposed_view, lambda r: [r(2, 3)]),
@@ -290,6 +327,10 @@ CASES: Cases = {
     "diagonal_scatter": of(lambda x, v: torch.diagonal_scatter(x, v) * x, lambda r: [r(3, 3), r(3)]),
     "masked_scatter by where": of(lambda x, m: torch.where(m, x * 2, x), lambda r: [r(3, 3), r.bools(3, 3)]),
     "past the end": of(written(lambda x: x[10:].fill_(1.0)), lambda r: [r(3, 4)]),
+    "a list": Case(lambda: Listed(foreach), lambda r: [r(2, 3)], refused="no operation 'aten._foreach_add"),
+    "a list, of detached": Case(lambda: Listed(foreach_detached), lambda r: [r(2, 3)], refused="by its 'data' or a detached tensor"),
+    "a list, in a block": Case(lambda: Listed(foreach_without), lambda r: [r(2, 3)], refused="written into where gradients are disabled"),
+    "out of a list, in a block": Case(lambda: Listed(cat_without), lambda r: [r(2, 3)]),
     "where nothing is": of(written(lambda x: x[2:1].add_(1.0)), lambda r: [r(3, 4)]),
     "a diagonal outside": of(written(lambda x: x.diagonal(9).fill_(1.0)), lambda r: [r(3, 4)]),
     "rows of an empty mask": of(rows_of_nothing, lambda r: [r(3, 4), r(3, 4)]),

@@ -18,6 +18,7 @@ from nnef_grad.frontends.values import (
     without_objects,
 )
 from nnef_grad.graph.ir import Tensor
+from nnef_grad.language.types import LARGEST
 
 # Operators that the standard has, too: what reads and what writes files knows these.
 UNARY = {
@@ -151,7 +152,7 @@ def _has_open_rows(node: Node, x: Tensor, axes: list[int]) -> bool:
     values = np.resize(np.array(constants[0].attributes["value"]), shape)
     missing = (1,) * (len(x.shape) - len(shape))
     wide = np.broadcast_to(values.reshape(shape + missing), x.shape)
-    return bool((wide.max(axis=tuple(axes)) > -1e38).all())
+    return bool((wide.max(axis=tuple(axes)) > -LARGEST).all())
 
 
 @onnx_op("Cast", "CastLike")

@@ -11,7 +11,6 @@ from onnx.numpy_helper import to_array
 from nnef_grad.frontends.expansions import selection
 from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.values import (
-    LARGEST,
     as_extents,
     broadcast_shapes,
     converted,
@@ -20,6 +19,7 @@ from nnef_grad.frontends.values import (
     shape_of,
 )
 from nnef_grad.graph.extents import Dimension, OpenExtentError, has_symbols, may_exceed
+from nnef_grad.language.types import LARGEST
 
 # Beyond any position.
 FAR = 2**31 - 1

@@ -5,14 +5,15 @@ arithmetic, functions, comparisons, logic, choices.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isinf
 from typing import Any
 
 import numpy as np
-import torch
 
 from nnef_grad.frontends.torch.call import FORMULAS, Call, aten, higher
 from nnef_grad.frontends.torch.internals import slope_at_tie
 from nnef_grad.frontends.values import dtype_of, is_known, is_open, shape_of
+from nnef_grad.language.types import LARGEST
 
 # ---- What passes a tensor on ----
 
@@ -203,18 +204,39 @@ def rrelu(call: Call, x: Any, low: Any, high: Any, training: bool) -> Any:
 # NNEF cannot write what is infinite: the largest number stands for it, and what is as large
 # as that counts as infinite.
 
-# Equal to what is infinite is what is as large.
+# Equal to what is infinite is what is as large; and where that is not written, what is larger.
 _AT_INFINITY = {
     ("eq", True): "ge", ("eq", False): "le", ("ne", True): "lt", ("ne", False): "gt",
 }  # fmt: skip
+_BEYOND = {"ge": "gt", "gt": "ge", "le": "lt", "lt": "le"}
 
 
 @aten("eq", "ne", "lt", "le", "gt", "ge")
 def _compared(call: Call, x: Any, y: Any) -> Any:
-    name = call.packet
-    if isinstance(y, float) and abs(y) == float("inf"):
-        name = _AT_INFINITY.get((name, y > 0), name)
-    return call(name, *call.aligned(x, y))
+    if isinstance(y, float) and isinf(y):
+        return _at_infinity(call, call.packet, x, y > 0)
+    return call(call.packet, *call.aligned(x, y))
+
+
+def _at_infinity(call: Call, name: str, x: Any, is_positive: bool) -> Any:
+    """A comparison with what is infinite."""
+    name = _AT_INFINITY.get((name, is_positive), name)
+    if name in ("le", "gt") if is_positive else name in ("ge", "lt"):
+        # Nothing is larger.
+        return call(name, x, x)
+    is_written = call.has_infinity(call.node.all_input_nodes)
+    most = LARGEST if is_positive else -LARGEST
+    return call(name if is_written else _BEYOND[name], x, most)
+
+
+@aten("isinf", "isfinite", "isposinf", "isneginf")
+def _infinite(call: Call, x: Any) -> Any:
+    """Whether elements are infinite, or are not."""
+    (x,), kind = call.scalars(x), call.packet
+    if kind in ("isinf", "isfinite"):
+        x = call("abs", x, hint="size")
+    name = "ne" if kind == "isfinite" else "eq"
+    return _at_infinity(call, name, x, kind != "isneginf")
 
 
 # ---- Logic ----
@@ -260,9 +282,7 @@ def _refuse_infinite(call: Call) -> None:
     """Refuses to look for what is no number where infinity was written: the largest number
     stands for it, and the softmax of a row of these is one.
     """
-    constants = (x for x in call.reading.constants if type(x) is torch.Tensor)
-    floats = (x for x in constants if x.is_floating_point())
-    if call.has_infinity([call.node]) or any(bool(x.isinf().any()) for x in floats):
+    if call.has_infinity([call.node]):
         advice = "use torch.where for completely masked rows"
         call.refuse(f"infinity is the largest number here: {advice}")
 

@@ -349,12 +349,24 @@ def _take_along(call: Call, x: Any, numbers: Any, axis: int | None = None) -> An
     return gather_elements(call, x, numbers, along)
 
 
+# What is put into places that several indices name, by the names of expansions.
+_REDUCTIONS = {
+    "sum": "add",
+    "prod": "mul",
+    "mean": "mean",
+    "amax": "max",
+    "amin": "min",
+}
+
+
 @aten("scatter.src", "scatter.value", "scatter_add", "scatter_reduce")
 def scatter(
-    call: Call, x: Any, axis: int, numbers: Any, source: Any, reduce: str = "sum"
-) -> Any:
-    """Elements, or a number, in place of those that indices name, or added to them."""
-    call.require(reduce == "sum", f"reduce must be 'sum', but is '{reduce}'")
+    call: Call, x: Any, axis: int, numbers: Any, source: Any, reduce: str = "sum",
+    include_self: bool = True,
+) -> Any:  # fmt: skip
+    """Elements, or a number, in place of those that indices name, or reduced with them."""
+    is_rounded = reduce == "mean" and call.result_dtype == "integer"
+    call.require(not is_rounded, "a mean of integers is rounded: convert them first")
     if 0 in shape_of(numbers):
         return x
     numbers = _row(call, numbers)
@@ -362,9 +374,10 @@ def scatter(
         source = _row(call, source)
         for along, extent in enumerate(shape_of(numbers)):
             source = section(call, source, along, 0, extent)
-    reduction = "none" if call.packet == "scatter" else "add"
+    reduction = "none" if call.packet == "scatter" else _REDUCTIONS[reduce]
+    settings: dict[str, Any] = {"from_end": False, "includes": include_self}
     y = scatter_elements(
-        call, _row(call, x), numbers, source, axis, reduction, from_end=False
+        call, _row(call, x), numbers, source, axis, reduction, **settings
     )
     return call.reshaped(y, shape_of(x))
 

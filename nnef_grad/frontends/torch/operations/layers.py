@@ -22,8 +22,9 @@ from nnef_grad.frontends.expansions.products import contract, linear, matmul
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.model import Drawn
 from nnef_grad.frontends.torch.operations.shapes import rows, section
-from nnef_grad.frontends.values import LARGEST, dtype_of, is_known, shape_of
+from nnef_grad.frontends.values import dtype_of, is_known, shape_of
 from nnef_grad.graph.ir import Tensor
+from nnef_grad.language.types import LARGEST
 
 # ---- Products of matrices ----
 
@@ -223,6 +224,9 @@ def attention(call: Call, q: Any, k: Any, v: Any, *_: Any) -> Any:
         mask = expansion.causal(call, shape_of(q)[-2], shape_of(k)[-2], rank)
     # Infinity is known as long as the mask is as it was given.
     sees = True if mask is None or is_causal else _sees(call, mask)
+    if sees is not True and dtype_of(mask) == "scalar":
+        # The softmax of a row of negative infinity is no number.
+        mask = call("select", sees, mask, 0.0, hint="mask")
     seen = False if mask is None else call.of_rank(mask, rank)
     weights = expansion.weights(call, q, k, seen, factor)
     y = call("matmul", dropout(call, weights, call.args["dropout_p"], True), v)
@@ -244,10 +248,9 @@ def _sees(call: Call, mask: Any) -> Any:
     if is_logical:
         return call("any_reduce", mask, hint="sees", axes=[last])
     nodes = [call.node.kwargs.get(name) for name in ("attn_mask", "attn_bias")]
-    if not call.has_infinity([*call.node.args[3:4], *nodes]):
-        return True
+    is_written = call.has_infinity([*call.node.args[3:4], *nodes])
     most = call("max_reduce", mask, hint="most", axes=[last])
-    return call("gt", most, -LARGEST, hint="sees")
+    return call("gt" if is_written else "ge", most, -LARGEST, hint="sees")
 
 
 # ---- Rows of tables at indices ----

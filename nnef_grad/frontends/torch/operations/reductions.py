@@ -18,6 +18,7 @@ from nnef_grad.frontends.values import (
     shape_of,
     simple,
 )
+from nnef_grad.language.types import LARGEST
 
 # Between more rows than these PyTorch finds distances by a product of matrices.
 FEW = 25
@@ -228,9 +229,6 @@ def _log_softmax(call: Call, x: Any, axis: int, *_: Any) -> Any:
 # A sum is that of a window that ends at the element. Otherwise elements are combined with
 # those 1, 2, 4, ... places before them.
 
-# Nothing is smaller.
-LOWEST = -3.4e38
-
 
 @aten("cumsum")
 def _sums(call: Call, x: Any, axis: int) -> Any:
@@ -259,12 +257,14 @@ def extrema(call: Call, x: Any, axis: int) -> Sequence[Any]:
     if not shape_of(x):
         return x, 0
     (along,) = axes_of(call, x, axis)
-    lowest = LOWEST if "max" in call.name else -LOWEST
     (y,) = call.scalars(x)
     indices = call.positions(shape_of(x)[along], along, len(shape_of(x)))
+    row = [-1 if a == along else 1 for a in range(len(shape_of(x)))]
     for padding in _shifts(call, y, axis):
-        settings: dict[str, Any] = {"padding": padding, "lowest": lowest}
-        indices, y = call.expand("extrema_so_far", y, indices, **settings)
+        settings = {"padding": padding, "is_largest": "max" in call.name}
+        places = np.arange(shape_of(x)[along]).reshape(row)
+        has_before = places >= padding[along][0]
+        indices, y = call.expand("extrema_so_far", y, indices, has_before, **settings)
     values = call.whole(y)
     return values, call.whole(call.broadcast(indices, shape_of(y)), "integer")
 
@@ -286,8 +286,10 @@ def _logarithms(call: Call, x: Any, axis: int) -> Any:
         row = call("unsqueeze", x, hint="row", axes=[along])
         last, places = (call.positions(extent, a, rank + 1) for a in (along, along + 1))
         is_before = call("le", places, last, hint="is_before")
-        terms = call("select", is_before, row, LOWEST, hint="terms")
-        x = log_sum(call, terms, [along + 1])
+        terms = call("select", is_before, row, -LARGEST, hint="terms")
+        peak, axes = _peak(call, terms, [along + 1]), [along + 1]
+        x = call.expand("log_sum_exp_before", terms, is_before, peak, axes=axes)
+        x = without(call, x, axes, False)
     return x
 
 
