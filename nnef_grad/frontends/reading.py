@@ -16,7 +16,7 @@ from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import InvalidGraphError, Problem, located, suggestion
 from nnef_grad.base.source import Source, Span
 from nnef_grad.emit.arguments import bind, freeze
-from nnef_grad.emit.arithmetic import compute
+from nnef_grad.emit.arithmetic import MAX_ITEMS, compute
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import VISIT, Evaluator, Scope
 from nnef_grad.frontends.arguments import fit, match
@@ -42,6 +42,10 @@ from nnef_grad.language.types import GENERIC, OPERATIONS, ArrayType, TensorType
 from nnef_grad.ops.shape import number, reshaped
 from nnef_grad.ops.traits import FED
 
+# The most elements that are computed while a model is read: of a document, or of a file of no
+# size.
+MOST_WORK = 100_000_000
+
 # The arguments of an operation, by the names of its parameters.
 Values = Mapping[str, Any]
 
@@ -65,6 +69,14 @@ class Reading(Evaluator):
         self.fragments: Mapping[str, Fragment] = {}
         self.compounds = compounds
         self.warnings: list[Problem] = []
+        self.work, self.most_work = 0, MOST_WORK
+
+    def spend(self, work: int) -> None:
+        """Counts elements before they are computed, and refuses too many."""
+        self.work += work
+        if self.work > self.most_work:
+            what = "what is computed while the model is read comes to more than"
+            raise InvalidGraphError(f"{what} {self.most_work:,} elements")
 
     def numbers_of(self, tensor: Tensor, span: Span) -> Array | None:
         """The numbers that a tensor has whatever the model is fed; None if it has none."""
@@ -242,7 +254,7 @@ class Reading(Evaluator):
         is_closed = not any(has_symbols(freeze(value)) for value in settings)
         if is_computed and is_closed and fragment.name in STDLIB:
             with located(place):
-                results = fold(fragment, values, generic)
+                results = fold(fragment, values, generic, self.spend)
             return results[0] if len(results) == 1 else results
         given = dict(values)
         for p in fragment.operands:
@@ -284,8 +296,11 @@ class Reading(Evaluator):
         array = converted(value, dtype)
         if not array.ndim:
             return simple(array)
-        items = array.reshape(-1)[: 1 if is_uniform(array) else None].tolist()
-        attributes = {"shape": list(array.shape), "value": items}
+        items = array.reshape(-1)[: 1 if is_uniform(array) else None]
+        if items.size > MAX_ITEMS:
+            message = f"a constant has {items.size} items, and at most {MAX_ITEMS}"
+            raise InvalidGraphError(message, span)
+        attributes = {"shape": list(array.shape), "value": items.tolist()}
         return self._emit(STDLIB["constant"], attributes, dtype, hint, span)
 
     def _numbers(self, extents: Any) -> Any:
