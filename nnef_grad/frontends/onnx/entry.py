@@ -61,8 +61,6 @@ def require_onnx() -> None:
 @contextmanager
 def _blaming(path: PathLike) -> Iterator[None]:
     """Turns an error that nobody foresaw into one of the user, if the file is not valid."""
-    from onnx.checker import ValidationError
-
     from nnef_grad.frontends.onnx.validity import fault_of_model
 
     name = os.fspath(path)
@@ -73,9 +71,7 @@ def _blaming(path: PathLike) -> Iterator[None]:
     except RecursionError:
         raise UsageError(f"'{name}' is nested too deeply") from None
     except Exception as error:
-        is_known = isinstance(error, ValidationError)
-        fault = str(error) if is_known else fault_of_model(_load(path)[0])
-        if not fault:
+        if not (fault := fault_of_model(_load(path)[0])):
             raise
         raise UsageError(f"'{name}' is not valid: {fault}") from error
 

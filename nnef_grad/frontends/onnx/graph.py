@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from onnx.checker import ValidationError
 from onnx.defs import get_all_schemas
 from onnx.inliner import inline_local_functions, inline_selected_functions
 from onnx.numpy_helper import to_array
-from onnx.shape_inference import infer_shapes
+from onnx.shape_inference import InferenceError, infer_shapes
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import Problem, UnsupportedError, UsageError, suggestion
@@ -53,7 +54,7 @@ def read(
         raise UsageError(f"'{name}' is not an ONNX file: it has no graph")
     most = most_work(model, arrays)
     refuse_endless(model, name, most)
-    model = _expanded(model)
+    model = _expanded(model, name)
     graph = model.graph
     refuse_repeated(graph, name)
     _refuse_operations(graph, name)
@@ -76,16 +77,20 @@ def read(
     return _model(reading, graph, known | fed, [*fed.values()], notes)
 
 
-def _expanded(model: Any) -> Any:
+def _expanded(model: Any, name: str) -> Any:
     """The model with bodies in place of functions: its own, and operations that ONNX defines
     by others, such as Attention, where they are not read as they are.
     """
     if model.functions:
-        model = inline_local_functions(model)
+        try:
+            model = inline_local_functions(model)
+        except (RuntimeError, ValidationError) as error:
+            reason, *_ = str(error).splitlines()
+            raise UsageError(f"'{name}' is not valid: {reason}") from None
     kinds = {n.op_type for n in nodes_of(model.graph) if n.domain in DOMAINS}
     for kind in sorted(kinds & _DEFINED - _KNOWN):
         # Without its definition, or types that this depends on, it is refused later.
-        with suppress(RuntimeError, TypeError):
+        with suppress(RuntimeError, TypeError, ValidationError, InferenceError):
             typed = infer_shapes(model)
             model = inline_selected_functions(
                 typed, [("", kind)], inline_schema_functions=True

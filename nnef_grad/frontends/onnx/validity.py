@@ -131,7 +131,7 @@ def fault_of_node(node: NodeProto, opsets: Iterable[Any]) -> str:
         if not graphs_of(node):
             check_node(node, context)
     except ValidationError as error:
-        return _first_line(error)
+        return str(error).strip().splitlines()[0]
     return ""
 
 
@@ -147,9 +147,5 @@ def fault_of_model(model: Any) -> str:
     try:
         check_model(model)
     except ValidationError as error:
-        return _first_line(error)
+        return str(error).strip().splitlines()[0]
     return ""
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]

@@ -118,6 +118,7 @@ def _scan(node: Node, *operands: Any) -> list[Any]:
     """A loop over the elements of an axis of each tensor that it scans."""
     node.require(node.version >= 9, "the version must be at least 9")
     count = node.get("num_scan_inputs", 1)
+    node.require(0 < count <= len(operands), f"it cannot scan {count} operands")
     first = len(operands) - count
     scanned = [
         (x, way._replace(axis=node.axis(way.axis, len(shape_of(x)))))
