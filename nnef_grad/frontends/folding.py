@@ -115,5 +115,7 @@ def _result(value: Any, is_whole: bool) -> Any:
         return [_result(item, is_whole) for item in value]
     array: Array = np.asarray(value)
     if is_whole and array.dtype.kind == "f":
-        array = np.trunc(array).astype(np.int64)
+        # What is no number becomes some integer.
+        with np.errstate(invalid="ignore"):
+            array = np.trunc(array).astype(np.int64)
     return simple(array)

@@ -38,7 +38,12 @@ from nnef_grad.language import syntax
 from nnef_grad.language.library import STDLIB, Library
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.typecheck import identifiers
-from nnef_grad.language.types import GENERIC, OPERATIONS, ArrayType, TensorType
+from nnef_grad.language.types import (
+    GENERIC,
+    OPERATIONS,
+    ArrayType,
+    TensorType,
+)
 from nnef_grad.ops.shape import number, reshaped
 from nnef_grad.ops.traits import FED
 
@@ -263,6 +268,9 @@ class Reading(Evaluator):
                 given[p.name] = self._operand(
                     p.type, given[p.name], generic, word, place
                 )
+        for p in fragment.attributes:
+            if isinstance(given.get(p.name), float):
+                _refuse_unwritten(np.asarray(given[p.name]), place)
         call = bind(fragment, given, None if fragment.deduces_dtype else generic)
         names = tuple(f"{hint}_{r.name}" for r in fragment.results)
         hints = (hint,) if len(names) == 1 else names
@@ -294,6 +302,7 @@ class Reading(Evaluator):
             numbers = self._numbers(np.asarray(value))
             return self.cast(numbers, dtype, hint, span)
         array = converted(value, dtype)
+        _refuse_unwritten(array, span)
         if not array.ndim:
             return simple(array)
         items = array.reshape(-1)[: 1 if is_uniform(array) else None]
@@ -378,6 +387,14 @@ def _with_axes(fragment: Fragment, values: Values) -> Mapping[str, Any]:
     rank = len(shape_of(values[fragment.operands[0].name]))
     counted = [axis + rank if -rank <= axis < 0 else axis for axis in axes]
     return {**values, "axes": counted}
+
+
+def _refuse_unwritten(numbers: Array, place: Span) -> None:
+    """Refuses numbers that no text of NNEF has, and no reader would take."""
+    if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
+        raise InvalidGraphError("a number of the graph is infinite or NaN", place)
+    if numbers.dtype.kind == "i" and (numbers != numbers.astype(np.int32)).any():
+        raise InvalidGraphError("an integer of the graph has more than 32 bits", place)
 
 
 def _is_whole(value: Any) -> bool:
