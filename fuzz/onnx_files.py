@@ -18,7 +18,8 @@ from onnx.defs import get_all_schemas, get_schema
 from fuzz.inputs import Command, Input
 
 # Commands are forks, which have imported it then.
-from nnef_grad.frontends.onnx.graph import OPERATIONS
+from nnef_grad.frontends.onnx import graph as _graph_of_files  # noqa: F401
+from nnef_grad.frontends.onnx.reading import OPERATIONS
 
 NUMBERS = [0, 1, 1, 1, 2, 2, 2, 3, 3, 4, 7, -1, -1, -2, 100, 3000, 10**5, 10**9]
 NUMBERS += [2**31, 2**62, 2**63 - 1, -(2**63)]
@@ -45,7 +46,7 @@ def _array(rng: Random) -> Any:
         items = np.array([rng.choice(NUMBERS) for _ in range(count)], np.int64)
     else:
         items = np.array([rng.choice(FLOATS) for _ in range(count)])
-    dtype = rng.choice([items.dtype, np.float32, np.int64, np.bool_, np.uint8])
+    dtype: Any = rng.choice([items.dtype, np.float32, np.int64, np.bool_, np.uint8])
     with np.errstate(all="ignore"):
         return items.reshape(shape).astype(dtype)
 

@@ -407,7 +407,7 @@ def test_numbers_that_no_text_has_are_refused() -> None:
     assert "infinite or NaN" in refused(model_of([node]))
     row = make("Add", "x w", "y")
     assert "infinite or NaN" in refused(model_of([row], {"w": np.float32("nan")}))
-    far = model_of([make("Gather", "x n", "y")], {"n": whole(2**40)})
+    far = model_of([make("GatherND", "x n", "y")], {"n": whole(2**40).reshape(1, 1)})
     assert "more than 32 bits" in refused(far)
 
 
