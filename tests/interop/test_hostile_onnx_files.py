@@ -214,6 +214,13 @@ def test_tables_of_inputs_are_made_within_a_limit() -> None:
     assert "it has more than 50000 parts" in found
 
 
+def test_the_mean_of_nothing_has_no_warning() -> None:
+    nodes = [make("ReduceMean", "nothing", "t", keepdims=0), make("Add", "x t", "y")]
+    found = refused(model_of(nodes, {"nothing": np.zeros(0, np.float32)}))
+    assert "infinite or NaN" in found
+    assert "Warning" not in found
+
+
 # ---- Loops ----
 
 

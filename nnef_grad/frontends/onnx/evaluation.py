@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any, cast
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 import onnx
@@ -43,8 +44,9 @@ def evaluate(node: Any, operands: list[Array | None], opsets: Any) -> list[Array
     function = make_function("", "node", *sides, [alone], opsets)
     evaluator = _evaluator(function.SerializeToString())
     fed = {f"x{i}": x for i, x in enumerate(operands) if x is not None}
-    # The logarithm of zero is what the model wants, if it asks for it.
-    with np.errstate(all="ignore"):
+    # The logarithm of zero, or the mean of nothing, is what the model asks for.
+    with np.errstate(all="ignore"), catch_warnings():
+        simplefilter("ignore")
         results = iter(evaluator.run(None, fed, attributes={}))
     return [np.asarray(next(results)) if name else None for name in alone.output]  # type: ignore[misc]
 
