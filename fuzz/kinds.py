@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from random import Random
 from typing import NamedTuple
 
@@ -43,6 +44,10 @@ KINDS: dict[str, Kind] = {
     "loop": Kind(0.05, loop),
     "mutated": Kind(0.05, mutated),
 }
+if find_spec("onnx") is not None:
+    from fuzz.onnx_files import hostile
+
+    KINDS["onnx"] = Kind(0.05, hostile)
 
 
 def make_input(seed: str, kinds: Sequence[str] | None = None) -> Input:

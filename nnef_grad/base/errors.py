@@ -24,6 +24,16 @@ def brief(message: str) -> str:
     return message if len(message) <= LONG_MESSAGE else f"{message[:LONG_MESSAGE]}..."
 
 
+def visible(text: str) -> str:
+    """The text, with escapes in place of letters that would move the cursor, change colours
+    or turn the direction of a terminal; lines and tabs stay.
+    """
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode()
+        for c in text
+    )
+
+
 def suggestion(name: str, known: Sequence[str]) -> str:
     """`; did you mean 'x'?` if a known name is similar, otherwise nothing."""
     from difflib import get_close_matches  # nothing else needs it
@@ -59,15 +69,17 @@ class Problem(NamedTuple):
 
     def render(self, kind: str) -> str:
         """The message, its place, line and callers; `kind` is error or warning."""
+        # A line of a name of the file would look like one of ours.
+        message = f"{kind}: {self.message}".replace("\n", "\\n")
         if self.span is None:
-            return f"{kind}: {self.message}"
-        lines = [f"{self.span}: {kind}: {self.message}", self.span.excerpt()]
+            return visible(message)
+        lines = [f"{self.span}: {message}", self.span.excerpt()]
         callers = list(self.span.callers)
         for place in callers[:MAX_CALLERS]:
             lines += [f"{place}: called from here", place.excerpt()]
         if len(callers) > MAX_CALLERS:
             lines.append(f"... and from {len(callers) - MAX_CALLERS} more invocations")
-        return "\n".join(lines)
+        return visible("\n".join(lines))
 
     def as_data(self) -> dict[str, Any]:
         """The same for programs: the message, its place, and those of its callers."""

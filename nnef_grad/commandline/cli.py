@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain, pairwise
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -98,6 +99,17 @@ def complete_names(
     names = ["all", "inputs", "variables", *graph.tensors]
     matching = [name for name in names if name.startswith(last)]
     return [CompletionItem(f"{before}{comma}{name}") for name in matching]
+
+
+class Finite(click.FloatRange):
+    """A number in a range, in which neither infinity nor NaN are."""
+
+    def convert(self, *given: Any) -> float:
+        """The number of a word."""
+        number: float = super().convert(*given)
+        if not isfinite(number):
+            self.fail(f"{number} is not finite.", *given[1:])
+        return number
 
 
 PATH = click.Path()
@@ -273,7 +285,7 @@ OPTIONS: Groups = {
         option(
             "--check-memory",
             "The most memory that --check may take, in GiB; by default, all of the machine's.",
-            type=click.FloatRange(min=0, min_open=True),
+            type=Finite(min=0, max=2**30, min_open=True),
             metavar="GIB",
         ),
         option(

@@ -19,7 +19,7 @@ from typing import IO, Any, NoReturn
 
 import click
 
-from nnef_grad.base.errors import NnefGradError, Problem, UsageError
+from nnef_grad.base.errors import NnefGradError, Problem, UsageError, visible
 from nnef_grad.base.source import Source
 from nnef_grad.storage.files import ENDING, set_handlers, text_of
 
@@ -68,12 +68,16 @@ def as_json(**data: Any) -> str:
     return json.dumps(data)
 
 
-def print_message(text: str, end: str = "\n") -> None:
-    """Writes a text, and an end, to stderr, if that is possible."""
+def print_message(text: str) -> None:
+    """Writes a text to stderr, if that is possible; a name in it does nothing there."""
+    _write(f"{visible(text)}\n")
+
+
+def _write(text: str) -> None:
     if sys.stderr is None:
         return
     try:
-        sys.stderr.write(text + end)
+        sys.stderr.write(text)
         sys.stderr.flush()
     except OSError:
         _discard(sys.stderr)
@@ -118,7 +122,7 @@ class Progress:
             while not finished.wait(wait):
                 wait = INTERVAL
                 with self._lock:
-                    print_message(f"{CLEAR}{self._text()}", end="")
+                    _write(f"{CLEAR}{self._text()}")
 
         thread = Thread(target=show, daemon=True)
         thread.start()
@@ -127,7 +131,7 @@ class Progress:
         finally:
             finished.set()
             thread.join()
-            print_message(CLEAR, end="")
+            _write(CLEAR)
 
     def update(self, done: int, total: int) -> None:
         """Says how much of the stage is done."""
@@ -136,7 +140,8 @@ class Progress:
     def print(self, text: str) -> None:
         """Writes a line to stderr that stays."""
         with self._lock:
-            print_message(f"{CLEAR if self._shown else ''}{text}")
+            _write(CLEAR if self._shown else "")
+            print_message(text)
 
     def _text(self) -> str:
         seconds = time.monotonic() - self._start

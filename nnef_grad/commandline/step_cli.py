@@ -9,6 +9,7 @@ import click
 from nnef_grad.commandline.cli import (
     FLAG,
     OPTIONS,
+    Finite,
     Groups,
     model_command,
     option,
@@ -16,7 +17,7 @@ from nnef_grad.commandline.cli import (
     several,
 )
 
-_POSITIVE = {"type": click.FloatRange(min=0, min_open=True), "metavar": "X"}
+_POSITIVE = {"type": Finite(min=0, min_open=True), "metavar": "X"}
 
 STEP_OPTIONS: Groups = {
     "Loss": [
@@ -119,7 +120,7 @@ STEP_OPTIONS: Groups = {
         option(
             "--statistics-momentum",
             "The share of the batch in the new running statistics.",
-            type=click.FloatRange(min=0, max=1, min_open=True),
+            type=Finite(min=0, max=1, min_open=True),
             default=0.1,
             show_default=True,
             metavar="X",

@@ -5,6 +5,7 @@ is read: exporters compute extents with them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from nnef_grad.interpreter import EVALUATIONS
 from nnef_grad.interpreter.execution import execute
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type
+from nnef_grad.ops.costs import multiply_adds
 from nnef_grad.ops.registry import OpSet
 
 # The results of these are integers where their operands are; some of them are truncated.
@@ -30,10 +32,14 @@ WHOLE = FRACTIONS | {
 
 
 def fold(
-    fragment: Fragment, values: Mapping[str, Any], dtype: str | None
+    fragment: Fragment,
+    values: Mapping[str, Any],
+    dtype: str | None,
+    spend: Callable[[int], None],
 ) -> tuple[Any, ...]:
     """The results of an operation of the standard whose operands are known; of the data
-    type of the invocation, or the one that its operands have in common.
+    type of the invocation, or the one that its operands have in common. `spend` is told
+    before how many elements are computed.
     """
     scratch = Emitter(OpSet())
     given = {**fragment.defaults, **values}
@@ -51,11 +57,22 @@ def fold(
     for p, own in zip(fragment.operands, arrays, strict=True):
         given[p.name] = _each(stand_in, own)
     scratch.emit_op(bind(fragment, given, None if fragment.deduces_dtype else dtype))
+    spend(_work(scratch.operations[-1]))
     if is_of_extents:
         return (_of_extents(scratch.operations[-1], arrays),)
     results = execute(scratch.operations[-1], arrays)
     is_whole = fragment.name in WHOLE and not any(map(_has_scalars, operands))
     return tuple(_result(value, is_whole) for value in results)
+
+
+def _work(operation: Operation) -> int:
+    """The elements that an operation reads, pads, looks at and makes."""
+    given, settings = operation.inputs[0].shape, operation.settings
+    elements = sum(prod(x.shape) for x in (*operation.inputs, *operation.outputs))
+    pads = [(0, 0)] * len(given) + list(settings.get("padding") or ())
+    padded = prod(n + sum(p) for n, p in zip(given[::-1], pads[::-1], strict=False))
+    windows: int = prod(settings.get("size") or ())
+    return int((elements + max(padded, 0)) * windows) + multiply_adds(operation)
 
 
 def _arrays(type_: Type, value: Any, dtype: str | None) -> Any:
@@ -98,5 +115,7 @@ def _result(value: Any, is_whole: bool) -> Any:
         return [_result(item, is_whole) for item in value]
     array: Array = np.asarray(value)
     if is_whole and array.dtype.kind == "f":
-        array = np.trunc(array).astype(np.int64)
+        # What is no number becomes some integer.
+        with np.errstate(invalid="ignore"):
+            array = np.trunc(array).astype(np.int64)
     return simple(array)

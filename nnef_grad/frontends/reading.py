@@ -16,7 +16,7 @@ from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import InvalidGraphError, Problem, located, suggestion
 from nnef_grad.base.source import Source, Span
 from nnef_grad.emit.arguments import bind, freeze
-from nnef_grad.emit.arithmetic import compute
+from nnef_grad.emit.arithmetic import MAX_ITEMS, compute
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import VISIT, Evaluator, Scope
 from nnef_grad.frontends.arguments import fit, match
@@ -38,9 +38,18 @@ from nnef_grad.language import syntax
 from nnef_grad.language.library import STDLIB, Library
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.typecheck import identifiers
-from nnef_grad.language.types import GENERIC, OPERATIONS, ArrayType, TensorType
+from nnef_grad.language.types import (
+    GENERIC,
+    OPERATIONS,
+    ArrayType,
+    TensorType,
+)
 from nnef_grad.ops.shape import number, reshaped
 from nnef_grad.ops.traits import FED
+
+# The most elements that are computed while a model is read: of a document, or of a file of no
+# size.
+MOST_WORK = 100_000_000
 
 # The arguments of an operation, by the names of its parameters.
 Values = Mapping[str, Any]
@@ -65,6 +74,14 @@ class Reading(Evaluator):
         self.fragments: Mapping[str, Fragment] = {}
         self.compounds = compounds
         self.warnings: list[Problem] = []
+        self.work, self.most_work = 0, MOST_WORK
+
+    def spend(self, work: int) -> None:
+        """Counts elements before they are computed, and refuses too many."""
+        self.work += work
+        if self.work > self.most_work:
+            what = "what is computed while the model is read comes to more than"
+            raise InvalidGraphError(f"{what} {self.most_work:,} elements")
 
     def numbers_of(self, tensor: Tensor, span: Span) -> Array | None:
         """The numbers that a tensor has whatever the model is fed; None if it has none."""
@@ -242,7 +259,7 @@ class Reading(Evaluator):
         is_closed = not any(has_symbols(freeze(value)) for value in settings)
         if is_computed and is_closed and fragment.name in STDLIB:
             with located(place):
-                results = fold(fragment, values, generic)
+                results = fold(fragment, values, generic, self.spend)
             return results[0] if len(results) == 1 else results
         given = dict(values)
         for p in fragment.operands:
@@ -251,6 +268,9 @@ class Reading(Evaluator):
                 given[p.name] = self._operand(
                     p.type, given[p.name], generic, word, place
                 )
+        for p in fragment.attributes:
+            if isinstance(given.get(p.name), float):
+                _refuse_unwritten(np.asarray(given[p.name]), place)
         call = bind(fragment, given, None if fragment.deduces_dtype else generic)
         names = tuple(f"{hint}_{r.name}" for r in fragment.results)
         hints = (hint,) if len(names) == 1 else names
@@ -282,10 +302,14 @@ class Reading(Evaluator):
             numbers = self._numbers(np.asarray(value))
             return self.cast(numbers, dtype, hint, span)
         array = converted(value, dtype)
+        _refuse_unwritten(array, span)
         if not array.ndim:
             return simple(array)
-        items = array.reshape(-1)[: 1 if is_uniform(array) else None].tolist()
-        attributes = {"shape": list(array.shape), "value": items}
+        items = array.reshape(-1)[: 1 if is_uniform(array) else None]
+        if items.size > MAX_ITEMS:
+            message = f"a constant has {items.size} items, and at most {MAX_ITEMS}"
+            raise InvalidGraphError(message, span)
+        attributes = {"shape": list(array.shape), "value": items.tolist()}
         return self._emit(STDLIB["constant"], attributes, dtype, hint, span)
 
     def _numbers(self, extents: Any) -> Any:
@@ -363,6 +387,14 @@ def _with_axes(fragment: Fragment, values: Values) -> Mapping[str, Any]:
     rank = len(shape_of(values[fragment.operands[0].name]))
     counted = [axis + rank if -rank <= axis < 0 else axis for axis in axes]
     return {**values, "axes": counted}
+
+
+def _refuse_unwritten(numbers: Array, place: Span) -> None:
+    """Refuses numbers that no text of NNEF has, and no reader would take."""
+    if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
+        raise InvalidGraphError("a number of the graph is infinite or NaN", place)
+    if numbers.dtype.kind == "i" and (numbers != numbers.astype(np.int32)).any():
+        raise InvalidGraphError("an integer of the graph has more than 32 bits", place)
 
 
 def _is_whole(value: Any) -> bool:

@@ -117,7 +117,7 @@ class View:
     def transposed(self, x: Any, axes: Sequence[int], hint: str | None = None) -> Any:
         """The value with its axes in another order."""
         axes = list(axes)
-        same = axes == sorted(axes)
+        same = axes == list(range(len(axes)))
         return x if same else self("transpose", x, hint=hint, axes=axes)
 
     def of_rank(self, x: Any, rank: int) -> Any:
@@ -136,6 +136,7 @@ class View:
         """The numbers of all places along an axis, as scalars; counted, if it is open."""
         shape = [extent if a == axis else 1 for a in range(rank)]
         if isinstance(extent, int):
+            self.reading.spend(extent)
             return self.constant(np.arange(float(extent)).reshape(shape), "scalar")
         before = [(n - 1, 0) for n in shape]
         ones = self("constant", hint="ones", dtype="scalar", shape=shape, value=[1.0])

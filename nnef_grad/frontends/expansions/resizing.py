@@ -48,10 +48,12 @@ METHODS |= {"half_pixel": "symmetric", "pytorch_half_pixel": "symmetric"}
 
 def resized(view: View, x: Any, axes: list[Axis], how: Resizing) -> Any:
     """An operation of the standard where there is one, or products with matrices."""
+    changed = {place: axis for place, axis in enumerate(axes) if axis.is_resized}
+    view.reading.spend(sum(axis.old * axis.new for axis in changed.values()))
     matrices = {
         place: matrix
-        for place, axis in enumerate(axes)
-        if axis.is_resized and not _is_identity(matrix := _weights(axis, how))
+        for place, axis in changed.items()
+        if not _is_identity(matrix := _weights(axis, how))
     }
     if (operation := _operation(axes, how, matrices)) is not None:
         name, settings = operation
@@ -259,6 +261,7 @@ def _weights_at(
 def affine_grid(view: View, theta: Any, size: Sequence[Any], is_aligned: bool) -> Any:
     """The points [batch, ..., coordinate] of a regular grid after an affine map."""
     batch, *extents = size
+    view.reading.spend(prod(extents) * (len(extents) + 1))
     axes = [_points(n, is_aligned) for n in extents]
     # The last coordinate comes first.
     grids = np.meshgrid(*axes, indexing="ij")[::-1]

@@ -160,6 +160,7 @@ def gather_blocks(view: View, x: Any, indices: Any, batch_dims: int) -> Any:
     if batch_dims:
         batches = shape[:batch_dims]
         view.require(outer[:batch_dims] == list(batches), "batches differ")
+        view.reading.spend(prod(batches))
         starts = np.arange(float(prod(batches))) * prod(shape[batch_dims:first])
         wide = [*batches, *(1,) * (len(outer) - batch_dims)]
         number = view("add", number, starts.reshape(wide), hint="number")
@@ -305,6 +306,7 @@ def triangle(view: View, x: Any, k: int, upper: bool) -> Any:
         places = (rank - 2, rank - 1)
         rows, columns = (view.positions(shape[a], a, rank) for a in places)
     else:
+        view.reading.spend(2 * prod(shape[-2:]))
         indices = np.indices(shape[-2:])
         rows, columns = indices.reshape(2, *(1,) * (rank - 2), *shape[-2:])
     diagonal = view("sub", columns, rows, hint="diagonal")

@@ -122,7 +122,7 @@ def blocks(view: View, x: Any, axes: Sequence[Axis]) -> Any:
     element has a filter of its own, with a one at its place.
     """
     batch, channels, *image = shape_of(x)
-    filters, sliding = _ones(axes), _sliding(axes)
+    filters, sliding = _ones(view, axes), _sliding(axes)
     images = view.reshaped(x, [batch * channels, 1, *image], "images")
     elements = view("conv", images, filters, 0.0, hint="elements", **sliding)
     count = prod(shape_of(elements)[2:])
@@ -131,7 +131,7 @@ def blocks(view: View, x: Any, axes: Sequence[Axis]) -> Any:
 
 def sum_of_blocks(view: View, x: Any, axes: Sequence[Axis]) -> Any:
     """Sums of blocks at their places in an image: what `blocks` does, transposed."""
-    filters = _ones(axes)
+    filters = _ones(view, axes)
     image: list[Any] = [axis.given for axis in axes]
     counts = [(axis.whole - axis.reach(1)) // axis.stride + 1 for axis in axes]
     batch, elements = shape_of(x)[0], len(filters)
@@ -142,7 +142,8 @@ def sum_of_blocks(view: View, x: Any, axes: Sequence[Axis]) -> Any:
     return view.reshaped(sums, [batch, channels, *image])
 
 
-def _ones(axes: Sequence[Axis]) -> Array:
+def _ones(view: View, axes: Sequence[Axis]) -> Array:
     """A filter for each element of a block."""
     block = [axis.size for axis in axes]
+    view.reading.spend(prod(block) ** 2)
     return np.eye(prod(block)).reshape(-1, 1, *block)

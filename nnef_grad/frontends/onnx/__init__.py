@@ -3,6 +3,7 @@
 entry.py         the call that users make
 model.py         what it returns
 storage.py       files, an array at a time
+validity.py      files that make no sense, or ask for too much
 graph.py         a file to a graph: its inputs, its initializers, its results
 reading.py       its nodes, each by its function, and the view of a node that these get
 evaluation.py    nodes whose operands are all known, computed by onnx

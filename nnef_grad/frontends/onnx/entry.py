@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from nnef_grad.base.errors import UsageError
+from nnef_grad.base.errors import NnefGradError, UsageError
 from nnef_grad.base.public import public
 from nnef_grad.frontends.onnx.model import Model
 from nnef_grad.storage.files import PathLike, reading
@@ -46,7 +47,8 @@ def from_onnx(
 
     model, arrays = _load(path)
     choices = input_shapes or {}, batch, symbols or {}
-    return graph.read(model, arrays, os.fspath(path), *choices)
+    with _blaming(path):
+        return graph.read(model, arrays, os.fspath(path), *choices)
 
 
 def require_onnx() -> None:
@@ -54,6 +56,24 @@ def require_onnx() -> None:
     if find_spec("onnx") is None:
         message = "ONNX files need the package onnx: pip install nnef-grad[onnx]"
         raise UsageError(message)
+
+
+@contextmanager
+def _blaming(path: PathLike) -> Iterator[None]:
+    """Turns an error that nobody foresaw into one of the user, if the file is not valid."""
+    from nnef_grad.frontends.onnx.validity import fault_of_model
+
+    name = os.fspath(path)
+    try:
+        yield
+    except (NnefGradError, MemoryError):
+        raise
+    except RecursionError:
+        raise UsageError(f"'{name}' is nested too deeply") from None
+    except Exception as error:
+        if not (fault := fault_of_model(_load(path)[0])):
+            raise
+        raise UsageError(f"'{name}' is not valid: {fault}") from error
 
 
 def _load(path: PathLike) -> Any:

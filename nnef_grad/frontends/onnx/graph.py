@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from onnx.checker import ValidationError
+from onnx.defs import get_all_schemas
 from onnx.inliner import inline_local_functions, inline_selected_functions
 from onnx.numpy_helper import to_array
-from onnx.shape_inference import infer_shapes
+from onnx.shape_inference import InferenceError, infer_shapes
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import Problem, UnsupportedError, UsageError, suggestion
@@ -19,11 +21,14 @@ from nnef_grad.frontends.onnx.idioms import with_idioms
 from nnef_grad.frontends.onnx.model import InFile, Model
 from nnef_grad.frontends.onnx.operations.elementwise import DATA_TYPES
 from nnef_grad.frontends.onnx.parameters import warnings
-from nnef_grad.frontends.onnx.reading import (
+from nnef_grad.frontends.onnx.reading import OPERATIONS, ModelReading
+from nnef_grad.frontends.onnx.validity import (
     DOMAINS,
-    OPERATIONS,
-    ModelReading,
-    graphs_of,
+    NODE_WORK,
+    most_work,
+    nodes_of,
+    refuse_endless,
+    refuse_repeated,
 )
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.graph.extents import symbol
@@ -47,14 +52,18 @@ def read(
     """The graph of a model, which may be changed, with the arrays of its initializers."""
     if not model.graph.node or not model.opset_import:
         raise UsageError(f"'{name}' is not an ONNX file: it has no graph")
-    model = _expanded(model)
+    most = most_work(model, arrays)
+    refuse_endless(model, name, most)
+    model = _expanded(model, name)
     graph = model.graph
+    refuse_repeated(graph, name)
     _refuse_operations(graph, name)
     # What onnx has inferred is not so for other shapes.
     is_other = shapes or batch is not None or symbols
     infos = () if is_other else (*graph.value_info, *graph.output)
     inferred = {v.name: s for v in infos if (s := _shape(v.type)) is not None}
     reading = ModelReading(name, model.opset_import, inferred)
+    reading.most_work = most + NODE_WORK * sum(1 for _ in nodes_of(graph))
     inputs = [v for v in graph.input if v.name not in arrays]
     extents = _input_shapes(inputs, shapes, batch, symbols)
     notes = warnings(graph, arrays)
@@ -64,20 +73,24 @@ def read(
     for field, kept in ((graph.node, nodes), (graph.initializer, [])):
         del field[:]
         field.extend(kept)
-    reading.read = {name for node in _nodes(graph) for name in node.input}
+    reading.read = {name for node in nodes_of(graph) for name in node.input}
     return _model(reading, graph, known | fed, [*fed.values()], notes)
 
 
-def _expanded(model: Any) -> Any:
+def _expanded(model: Any, name: str) -> Any:
     """The model with bodies in place of functions: its own, and operations that ONNX defines
     by others, such as Attention, where they are not read as they are.
     """
     if model.functions:
-        model = inline_local_functions(model)
-    kinds = {n.op_type for n in _nodes(model.graph) if n.domain in DOMAINS}
-    for kind in sorted(kinds - _KNOWN):
+        try:
+            model = inline_local_functions(model)
+        except (RuntimeError, ValidationError) as error:
+            reason, *_ = str(error).splitlines()
+            raise UsageError(f"'{name}' is not valid: {reason}") from None
+    kinds = {n.op_type for n in nodes_of(model.graph) if n.domain in DOMAINS}
+    for kind in sorted(kinds & _DEFINED - _KNOWN):
         # Without its definition, or types that this depends on, it is refused later.
-        with suppress(RuntimeError, TypeError):
+        with suppress(RuntimeError, TypeError, ValidationError, InferenceError):
             typed = infer_shapes(model)
             model = inline_selected_functions(
                 typed, [("", kind)], inline_schema_functions=True
@@ -86,13 +99,18 @@ def _expanded(model: Any) -> Any:
 
 
 _KNOWN = OPERATIONS.keys() | {"Constant"}
+_DEFINED = {
+    schema.name
+    for schema in get_all_schemas()
+    if schema.has_function or schema.has_context_dependent_function
+}
 
 
 # ---- What cannot be read ----
 
 
 def _refuse_operations(graph: Any, name: str) -> None:
-    nodes = list(_nodes(graph))
+    nodes = list(nodes_of(graph))
     foreign = {n.domain: n.op_type for n in nodes if n.domain not in DOMAINS}
     if foreign:
         named = ", ".join(f"'{domain}.{kind}'" for domain, kind in foreign.items())
@@ -103,13 +121,6 @@ def _refuse_operations(graph: Any, name: str) -> None:
     if missing:
         message = f"'{name}' has unsupported operations: {missing}"
         raise UnsupportedError(message)
-
-
-def _nodes(graph: Any) -> Iterator[Any]:
-    for node in graph.node:
-        yield node
-        for inner in graphs_of(node):
-            yield from _nodes(inner)
 
 
 # ---- The graph ----

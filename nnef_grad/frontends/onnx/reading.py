@@ -22,7 +22,13 @@ from nnef_grad.base.errors import NnefGradError, Problem, Remedy, UnsupportedErr
 from nnef_grad.base.source import Source, Span
 from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.conversion import MOST_ELEMENTS, Conversion
-from nnef_grad.frontends.onnx.evaluation import evaluate
+from nnef_grad.frontends.onnx.evaluation import evaluate, work_of
+from nnef_grad.frontends.onnx.validity import (
+    NODE_WORK,
+    fault_of_node,
+    graphs_of,
+    version_of,
+)
 from nnef_grad.frontends.reading import Later, valid_name
 from nnef_grad.frontends.values import (
     converted,
@@ -39,6 +45,9 @@ from nnef_grad.language.library import FragmentFile
 
 T = TypeVar("T")
 
+# Errors that values of a node may be the reason for.
+_OF_VALUES = (ArithmeticError, LookupError, TypeError, ValueError)
+
 # What reads operations.
 OPERATIONS: dict[str, Callable[..., Any]] = {}
 onnx_op = entering(OPERATIONS)
@@ -47,9 +56,6 @@ onnx_op = entering(OPERATIONS)
 # in ONNX; and fragments that other operations use, in small letters.
 _FRAGMENTS = Path(__file__).parent / "onnx.nnef"
 FORMULAS = {n: f for n, f in FragmentFile(_FRAGMENTS).items() if n[0].isupper()}
-
-# The domains of standard ONNX operations.
-DOMAINS = ("", "ai.onnx")
 
 # The operator set whose attributes are known.
 NEWEST = 21
@@ -72,7 +78,7 @@ class ModelReading(Conversion):
         self._outermost = self.emitter
         self.name = name
         self.opsets = opsets
-        (self.version,) = (o.version for o in opsets if o.domain in DOMAINS)
+        self.version = version_of(opsets, name)
         self.shapes = shapes
         self.read: set[str] = set()
         self.values: dict[Tensor, Array] = {}
@@ -87,6 +93,7 @@ class ModelReading(Conversion):
 
     def run(self, graph: Any, values: dict[str, Any]) -> list[Any]:
         """The values of the results of a graph; `values` has those of what it reads, by name."""
+        self.spend(NODE_WORK)
         for stored in graph.initializer:
             values.setdefault(stored.name, to_array(stored))
         for node in graph.node:
@@ -108,7 +115,10 @@ class ModelReading(Conversion):
     def _take(self, values: dict[str, Any], node: Any) -> None:
         """Reads a node; if that fails, its results have no values."""
         self.failed.update(node.output)
+        if self.work > self.most_work:
+            return
         try:
+            self.spend(NODE_WORK)
             operands = [self.value(values, name) for name in node.input]
             values.update(self._results(values, node, operands))
             self.failed.difference_update(node.output)
@@ -119,8 +129,13 @@ class ModelReading(Conversion):
         except NnefGradError as error:
             for problem in error.problems:
                 self._add_problem(node, problem.message, problem.remedy)
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            self._add_problem(node, f"{type(error).__name__}: {error}")
+        except Exception as error:
+            if fault := fault_of_node(node, self.opsets):
+                self._add_problem(node, f"it is not valid: {fault}")
+            elif isinstance(error, _OF_VALUES):
+                self._add_problem(node, f"{type(error).__name__}: {error}")
+            else:
+                raise
 
     def _add_problem(
         self, node: Any, message: str, remedy: Remedy | None = None
@@ -141,6 +156,7 @@ class ModelReading(Conversion):
             node = Node(self, proto, operands, known)
             values = OPERATIONS[node.kind](node, *operands)
             values = values if isinstance(values, list) else [values]
+            self.spend(sum(_size(x) for x in values))
             if operands and _keeps_type(node.kind, self.version):
                 values[0] = node.like(operands[0], values[0])
         results = dict(zip(proto.output, values, strict=False))
@@ -152,7 +168,7 @@ class ModelReading(Conversion):
         if proto.op_type == "Constant":
             return True
         present = [x for x in operands if x is not None]
-        are_known = all(is_known(x) and not isinstance(x, list) for x in present)
+        are_known = all(not isinstance(x, list) and is_known(x) for x in present)
         is_plain = proto.op_type not in _NEVER_COMPUTED and not graphs_of(proto)
         is_closed = are_known and not any(map(is_open, present))
         return bool(present) and is_plain and is_closed
@@ -160,7 +176,10 @@ class ModelReading(Conversion):
     def _evaluated(self, proto: Any, operands: Sequence[Any]) -> list[Any]:
         arrays = [None if x is None else np.asarray(x) for x in operands]
         try:
+            self.spend(work_of(proto, arrays, self.version))
             results = evaluate(proto, arrays, self.opsets)
+        except NnefGradError:
+            raise
         except Exception as error:  # of whatever type onnx raises
             what = f"onnx cannot evaluate {_described(proto)}: {error}"
             raise UnsupportedError(self.refusal(what)) from error
@@ -223,15 +242,19 @@ class ModelReading(Conversion):
 
 
 # What onnx would compute as something else: the identity, weights that may be trained, and
-# sequences, of which it would make arrays.
+# sequences, of which it would make arrays; and an element at a time, which takes long.
 _NEVER_COMPUTED = (
-    "DequantizeLinear", "Dropout", "SequenceConstruct", "SplitToSequence"
+    "DequantizeLinear", "Dropout", "SequenceConstruct", "SplitToSequence",
+    "AveragePool", "Col2Im", "Conv", "ConvTranspose", "GRU", "GridSample", "LSTM",
+    "LpPool", "MaxPool", "RNN", "Resize", "Upsample",
 )  # fmt: skip
 
 
-def graphs_of(node: Any) -> list[Any]:
-    """The graphs that are attributes of a node: branches, and bodies of loops."""
-    return [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+def _size(value: Any) -> int:
+    """The items of a sequence, or the elements of a known value."""
+    if isinstance(value, (list, tuple)):
+        return len(value)
+    return 0 if isinstance(value, Tensor) else int(np.size(value))
 
 
 def _described(node: Any) -> str:
@@ -246,6 +269,16 @@ def _known_attributes(kind: str) -> frozenset[str] | None:
         return frozenset(get_schema(kind, NEWEST, "").attributes)
     except SchemaError:
         return None
+
+
+@cache
+def _attribute_types(kind: str, version: int) -> dict[str, int]:
+    """The types of the attributes of an operation, by name."""
+    try:
+        attributes = get_schema(kind, version, "").attributes
+    except SchemaError:
+        return {}
+    return {name: attribute.type.value for name, attribute in attributes.items()}
 
 
 @cache
@@ -286,6 +319,10 @@ class Node(View):
         for name in self.attributes:
             message = f"'{name}' is newer than operator set {NEWEST}"
             self.require(attributes is None or name in attributes, message)
+        types = _attribute_types(self.kind, self.version)
+        for a in proto.attribute:
+            is_right = types.get(a.name, a.type) == a.type
+            self.require(is_right, f"'{a.name}' is of a wrong type")
 
     def get(self, name: str, default: T) -> T:
         """An attribute, with its default in ONNX."""

@@ -103,8 +103,6 @@ def _beside(tensor: Any, model: Path) -> Array:
 def _array(file: BinaryIO, tensor: Any) -> Array:
     """The data of a tensor in a file, from its position, or `ValueError`."""
     kind, shape = _data_type(tensor), tuple(tensor.dims)
-    if min(shape, default=0) < 0:
-        raise ValueError("an extent is negative")
     array = np.fromfile(file, kind.newbyteorder("<"), prod(shape))
     return array.reshape(shape).astype(kind, copy=False)
 
@@ -114,6 +112,8 @@ def _data_type(tensor: Any) -> np.dtype[Any]:
     if tensor.data_type not in get_all_tensor_dtypes():
         message = f"'{tensor.name}' has an unknown data type, {tensor.data_type}"
         raise ValueError(message)
+    if min(tensor.dims, default=0) < 0:
+        raise ValueError(f"an extent of '{tensor.name}' is negative")
     kind: np.dtype[Any] = tensor_dtype_to_np_dtype(tensor.data_type)
     return kind
 

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 from onnx.numpy_helper import to_array
 
+from nnef_grad.emit.arithmetic import MAX_TENSORS
 from nnef_grad.emit.bodies import LONGEST
 from nnef_grad.frontends.expansions.loops import loop
-from nnef_grad.frontends.onnx.reading import Node, graphs_of, onnx_op
+from nnef_grad.frontends.onnx.reading import Node, onnx_op
+from nnef_grad.frontends.onnx.validity import graphs_of
 from nnef_grad.frontends.values import dtype_of, is_known, shape_of
 from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Tensor
@@ -94,6 +96,8 @@ def _split(node: Node, x: Any, sizes: Any = None) -> list[Any]:
     if extents.ndim:
         ends = np.cumsum(extents).tolist()
     else:
+        count = -(-extent // extents.item())
+        node.require(count <= MAX_TENSORS, f"it has more than {MAX_TENSORS} parts")
         ends = [*range(extents.item(), extent, extents.item()), extent]
     pairs = zip([0, *ends], ends, strict=False)
     parts = [node.piece(x, axis, begin, end, "part") for begin, end in pairs]
@@ -114,6 +118,7 @@ def _scan(node: Node, *operands: Any) -> list[Any]:
     """A loop over the elements of an axis of each tensor that it scans."""
     node.require(node.version >= 9, "the version must be at least 9")
     count = node.get("num_scan_inputs", 1)
+    node.require(0 < count <= len(operands), f"it cannot scan {count} operands")
     first = len(operands) - count
     scanned = [
         (x, way._replace(axis=node.axis(way.axis, len(shape_of(x)))))

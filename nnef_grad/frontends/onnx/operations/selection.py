@@ -67,6 +67,7 @@ def _put_grid(
     for axis, (taken, extent) in enumerate(zip(own, shape, strict=False)):
         if len(taken) == extent:
             continue
+        node.reading.spend(extent)
         before, after = int(taken[0]), extent - 1 - int(taken[-1])
         if len(taken) == extent - before - after:
             sides = [(0, 0)] * rank

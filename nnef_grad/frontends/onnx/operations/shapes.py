@@ -267,8 +267,11 @@ def _reverse(node: Node, x: Any, lengths: Any) -> Any:
     node.require({batch, time} == {0, 1}, "the axes must be the first two")
     node.require(is_known(lengths), "the lengths must be known")
     parts = []
-    for place, n in enumerate(np.ravel(lengths).tolist()):
-        row = np.array([*reversed(range(n)), *range(n, shape_of(x)[time])])
+    steps, each = shape_of(x)[time], np.ravel(lengths).tolist()
+    node.require(max(each) <= steps, f"the lengths must be at most {steps}")
+    node.reading.spend(steps * len(each))
+    for place, n in enumerate(each):
+        row = np.array([*reversed(range(n)), *range(n, steps)])
         part = node.piece(x, batch, place, place + 1)
         parts.append(node("gather", part, row, axis=time))
     return node("concat", parts, axis=batch)
