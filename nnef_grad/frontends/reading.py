@@ -48,8 +48,9 @@ from nnef_grad.ops.shape import number, reshaped
 from nnef_grad.ops.traits import FED
 
 # The most elements that are computed while a model is read: of a document, or of a file of no
-# size.
+# size; and how many more for each element that a file has.
 MOST_WORK = 100_000_000
+WORK_PER_ELEMENT = 30
 
 # The arguments of an operation, by the names of its parameters.
 Values = Mapping[str, Any]

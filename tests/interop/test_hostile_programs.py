@@ -372,3 +372,14 @@ def test_damage(place: int, members: Members, tmp_path: Path) -> None:
     for path in (tmp_path / "cut.pt2", stored(tmp_path / "m.pt2", members)):
         with pytest.raises(nnef_grad.UsageError, match="cannot be read as a program"):
             interop.from_torch(path)
+
+
+def test_constants_have_limits(tmp_path: Path) -> None:
+    class Large(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x + torch.zeros(30_000, 30_000).sum()
+
+    program = torch.export.export(Large(), (torch.ones(3),))
+    torch.export.save(program, tmp_path / "large.pt2")
+    with pytest.raises(nnef_grad.NnefGradError, match="comes to more than"):
+        interop.from_torch(tmp_path / "large.pt2")

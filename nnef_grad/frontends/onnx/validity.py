@@ -16,15 +16,13 @@ from onnx.onnx_cpp2py_export.checker import CheckerContext
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UnsupportedError, UsageError
-from nnef_grad.frontends.reading import MOST_WORK
+from nnef_grad.frontends.reading import MOST_WORK, WORK_PER_ELEMENT
 
 # The domains of standard ONNX operations.
 DOMAINS = ("", "ai.onnx")
 
 # Reading a node counts as the computation of so many elements.
 NODE_WORK = 1_000
-# A dozen operations may read and write weights before they are parameters.
-_TIMES = 30
 
 
 def graphs_of(node: Any) -> list[Any]:
@@ -78,7 +76,7 @@ def refuse_repeated(graph: Any, name: str) -> None:
 def most_work(model: Any, arrays: Mapping[str, Array]) -> int:
     """How much a file may make this program compute: see `Reading.spend`."""
     stored = model.ByteSize() + sum(array.size for array in arrays.values())
-    return int(MOST_WORK + _TIMES * stored)
+    return int(MOST_WORK + WORK_PER_ELEMENT * stored)
 
 
 def refuse_endless(model: Any, name: str, most: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +27,7 @@ from torch.export.graph_signature import (
 from nnef_grad.base.errors import Problem, UnsupportedError, UsageError
 from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.conversion import declare_as_read
-from nnef_grad.frontends.reading import Later, valid_name
+from nnef_grad.frontends.reading import WORK_PER_ELEMENT, Later, valid_name
 from nnef_grad.frontends.torch import archive
 from nnef_grad.frontends.torch.call import array_of, dtype_name, function_of, value_of
 from nnef_grad.frontends.torch.capture import capture, explained, plain
@@ -57,6 +58,7 @@ def read(
     warnings: list[str] = []
     own: dict[str, int] = {}
     name = "program"
+    is_file = isinstance(module, (str, os.PathLike))
     if isinstance(module, (str, os.PathLike)):
         module, name = archive.load(module), Path(module).stem
     if isinstance(module, ExportedProgram):
@@ -77,7 +79,11 @@ def read(
         )
     functional = _functional(program)
     symbols = symbols_of(functional, dynamic_shapes, batch)
-    model = _Program(functional, symbols, own).model(name)
+    made = _Program(functional, symbols, own)
+    if not is_file:
+        # Whoever has a module could compute as much in it.
+        made.reading.most_work = sys.maxsize
+    model = made.model(name)
     problems = tuple(map(Problem, [*warnings, *_conversions(functional)]))
     graph = replace(model.graph, warnings=(*model.graph.warnings, *problems))
     return replace(model, graph=graph)
@@ -164,6 +170,8 @@ class _Program:
         self.reading = ProgramReading(symbols)
         self.reading.nodes = tuple(_nodes(program))
         self.reading.tensors = tuple(_stored(program))
+        stored = sum(x.numel() for x in self.reading.tensors)
+        self.reading.most_work += WORK_PER_ELEMENT * stored
         self.inputs: dict[str, Tensor] = {}
         self.parameters: dict[str, Later] = {}
         self.names: dict[str, list[str]] = _tied(program, own)

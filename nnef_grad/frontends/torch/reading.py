@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -153,6 +154,8 @@ def _computed(call: Call, values: Sequence[Any]) -> Any:
     args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), tensors.__getitem__)
     if "device" in kwargs:
         kwargs = {**kwargs, "device": "cpu"}
+    closed = ([n for n in fake.shape if isinstance(n, int)] for fake in fakes)
+    call.reading.spend(sum(map(prod, closed)))
     with torch.no_grad():
         results = node.target(*args, **kwargs)
     return pytree.tree_map_only(torch.Tensor, value_of, results)
