@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.autodiff.ranges import Range, Ranges
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import InvalidGraphError, Problem, located, suggestion
 from nnef_grad.base.source import Source, Span
@@ -65,6 +66,7 @@ class Reading(Evaluator):
         self.fragments: Mapping[str, Fragment] = {}
         self.compounds = compounds
         self.warnings: list[Problem] = []
+        self._ranges: dict[Emitter, Ranges] = {}
 
     def numbers_of(self, tensor: Tensor, span: Span) -> Array | None:
         """The numbers that a tensor has whatever the model is fed; None if it has none."""
@@ -73,6 +75,11 @@ class Reading(Evaluator):
     def empty_rows(self, value: Any) -> list[int]:
         """The rows of a variable that have only zeros, as far as its data are known."""
         return []
+
+    def range_of(self, value: Any) -> Range:
+        """The range of a tensor, or of a literal."""
+        own = self._ranges.setdefault(self.emitter, Ranges(self.emitter.producers))
+        return own.of(value)
 
     # ---- Expressions ----
 

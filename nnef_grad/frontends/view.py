@@ -69,9 +69,12 @@ class View:
         word = self.hint if hint is None else f"{self.hint}_{hint}"
         return self.reading.standard(name, operands, attributes, dtype, word, self.span)
 
-    def expand(self, name: str, *operands: Any, **attributes: Any) -> Any:
+    def expand(
+        self, name: str, *operands: Any, hint: str | None = None, **attributes: Any
+    ) -> Any:
         """The results of a fragment of the library, which is replaced by its body."""
-        return self.reading.library(name, operands, attributes, self.hint, self.span)
+        word = self.hint if hint is None else f"{self.hint}_{hint}"
+        return self.reading.library(name, operands, attributes, word, self.span)
 
     def constant(self, array: Array, dtype: str | None = None) -> Any:
         """A known array as a tensor of the graph."""

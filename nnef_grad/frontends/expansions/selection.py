@@ -12,32 +12,56 @@ import numpy as np
 
 from nnef_grad.emit.arithmetic import MAX_ITEMS
 from nnef_grad.frontends.values import (
+    as_extents,
+    described,
     dtype_of,
     is_known,
+    is_open,
     is_uniform,
     shape_of,
     simple,
 )
 from nnef_grad.frontends.view import View
 from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.ir import Tensor
 
 # Each of the largest elements is a step of an unrolled loop.
 MOST = 128
 
 
+def from_begin(view: View, indices: Any, extent: Any) -> Any:
+    """Indices, of which negative ones count from the end, as ones that do not: scalars,
+    if that needs a computation.
+    """
+    is_fixed = is_known(indices) and not is_open(indices)
+    if is_fixed and not is_open(extent):
+        numbers = np.asarray(indices)
+        outside = (numbers < np.negative(extent)) | (numbers >= extent)
+        what = f"indices are outside of an axis of {described(extent)}"
+        view.require(not outside.any(), what)
+        return simple(np.where(numbers < 0, numbers + extent, numbers))
+    bound = view.reading.range_of(indices).lower
+    if (np.min(indices, initial=0) if is_fixed else bound) >= 0:
+        return indices
+    return view.expand("from_begin", _scalars(view, indices), extent, hint="place")
+
+
 def gather(view: View, x: Any, indices: Any, axis: int, datum_type: str = "") -> Any:
-    """Rows at indices; known ones may count from the end."""
+    """Rows at indices, which may count from the end."""
     along = view.axis(axis, len(shape_of(x)))
-    if is_known(indices):
-        indices = np.mod(np.asarray(indices), shape_of(x)[along])
-        if is_known(x):
-            return simple(np.asarray(np.take(x, indices, along)))
-    elif along == 0 and len(rows := view.reading.empty_rows(x)) == 1:
+    extent = shape_of(x)[along]
+    whole = from_begin(view, indices, extent)
+    if is_known(x) and is_known(whole):
+        return simple(np.asarray(np.take(x, whole, along)))
+    if isinstance(whole, Tensor) and whole is not indices:
+        view.require_exact(extent - 1)
+    empty = [] if is_known(whole) or along else view.reading.empty_rows(x)
+    if len(empty) == 1:
         view.warn(
-            f"row {rows[0]} of the table has only zeros: if it is a padding_idx, it has"
+            f"row {empty[0]} of the table has only zeros: if it is a padding_idx, it has"
             " no gradient in PyTorch, but has one here, unless the training step is told"
         )
-    return view("gather", x, indices, axis=along)
+    return view("gather", x, whole, axis=along)
 
 
 def gather_elements(
@@ -52,6 +76,8 @@ def gather_elements(
     extent = shape[along]
     ranks = f"the operand has rank {rank}, and the indices have rank {len(wanted)}"
     view.require(len(wanted) == rank, ranks)
+    if from_end:
+        indices = from_begin(view, indices, extent)
     kept = [extent if a == along else n for a, n in enumerate(wanted)]
     if kept != list(shape):
         axes, begin = list(range(rank)), [0] * rank
@@ -62,7 +88,6 @@ def gather_elements(
         view("unsqueeze", last, hint="wide", axes=[along]),
         _scalars(view, view("unsqueeze", indices, hint="indices", axes=[rank])),
         view.positions(extent, rank, rank + 1),
-        extent=float(extent) if from_end else 0.0,
         axis=rank,
     )
 
@@ -90,10 +115,10 @@ def scatter_elements(
     for_each = is_one or shape_of(updates) == wanted
     view.require(for_each, "there must be an update for each index")
     extent, order = shape[along], _moved_last(along, rank)
+    if from_end:
+        indices = from_begin(view, indices, extent)
     if reduction == "none" and not is_one:
-        is_table = is_known(indices)
-        places = np.mod(np.asarray(indices), extent) if is_table else indices
-        _refuse_repeated(view, places, along)
+        _refuse_repeated(view, indices, along)
     padding = [(0, 0 if a == along else shape[a] - n) for a, n in enumerate(wanted)]
 
     def rows(value: Any, outside: float) -> Any:
@@ -105,10 +130,9 @@ def scatter_elements(
     return view.expand(
         name,
         x,
-        rows(_scalars(view, indices), -float(extent) - 1.0),
+        rows(_scalars(view, indices), -1.0),
         updates if is_one else rows(updates, 0.0),
         view.positions(extent, along, rank + 1),
-        extent=float(extent) if from_end else 0.0,
         axis=rank,
     )
 
@@ -147,8 +171,6 @@ def put_blocks(
     updates: Any,
     depth: int,
     reduction: str,
-    *,
-    from_end: bool = True,
 ) -> Any:
     """Replaces blocks with some numbers, counted in so many first axes, or adds to them."""
     name = _put(view, reduction, "put_rows", "put_row_sums")
@@ -156,7 +178,7 @@ def put_blocks(
     total, size = prod(shape[:depth]), prod(shape[depth:])
     last = int(np.max(number, initial=0)) if is_known(number) else total - 1
     view.require_exact(last)
-    settings: dict[str, Any] = {"extent": float(total) if from_end else 0.0}
+    settings: dict[str, Any] = {}
     updates, is_one = _one_of(updates, reduction)
     if is_one:
         name, settings["axis"] = "put_one", 1
@@ -182,17 +204,15 @@ def _one_of(updates: Any, reduction: str) -> tuple[Any, bool]:
     return updates, reduction == "none" and not shape_of(updates)
 
 
-def _block_numbers(view: View, indices: Any, places: Sequence[int]) -> Any:
+def _block_numbers(view: View, indices: Any, extents: Sequence[int]) -> Any:
     """The row-major numbers of blocks, as scalars; indices may count from the end."""
     shape = shape_of(indices)
     depth, last = shape[-1], len(shape) - 1
-    view.require(len(places) == depth, f"{depth} indices are for other axes")
+    view.require(len(extents) == depth, f"{depth} indices are for other axes")
     row = [1] * last + [depth]
-    number = _scalars(view, indices)
-    extents = _numbers(view, places, row)
-    is_before = view("lt", number, 0.0)
-    positive = view("select", is_before, view("add", number, extents), number)
-    steps = [prod(places[axis + 1 :]) for axis in range(depth)]
+    number = from_begin(view, indices, as_extents(extents).reshape(row))
+    positive = _scalars(view, number)
+    steps = [prod(extents[axis + 1 :]) for axis in range(depth)]
     parts = view("mul", positive, _numbers(view, steps, row), hint="parts")
     sums = view("sum_reduce", parts, hint="sums", axes=[last])
     return view("squeeze", sums, hint="number", axes=[last])
@@ -230,9 +250,7 @@ def _refuse_repeated(view: View, indices: Any, axis: int | None = None) -> None:
 
 
 def _scalars(view: View, x: Any) -> Any:
-    if is_known(x):
-        return np.asarray(x, float)
-    return view.reading.materialize(x, "scalar", f"{view.hint}_indices", view.span)
+    return view.reading.converted(x, "scalar", f"{view.hint}_indices", view.span)
 
 
 def _moved_last(axis: int, rank: int) -> list[int]:
@@ -283,7 +301,9 @@ def one_hot(
     rank = len(shape_of(indices)) + 1
     along = view.axis(axis, rank)
     wide = view("unsqueeze", indices, axes=[along])
-    number = view.reading.materialize(wide, "scalar", view.hint, view.span)
+    # An index outside is that of no place.
+    number = view.expand(
+        "from_begin", _scalars(view, wide), float(extent), hint="place"
+    )
     positions = view.positions(extent, along, rank)
-    values = {"extent": float(extent), "off": off, "on": on}
-    return view.expand("one_hot", number, positions, **values)
+    return view.expand("one_hot", number, positions, off=off, on=on)

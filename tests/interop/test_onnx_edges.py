@@ -1,0 +1,136 @@
+"""Nodes of ONNX at the edges of what they are defined for, where a result may be wrong
+without a word: each is what ONNX Runtime computes, with the gradients of the differences of
+that, or it is refused.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from support.onnx_files import run
+
+import nnef_grad
+from nnef_grad import interop
+
+Array = npt.NDArray[Any]
+
+onnx: Any = import_module("onnx") if find_spec("onnx") else None
+onnxruntime: Any = import_module("onnxruntime") if find_spec("onnxruntime") else None
+pytestmark = pytest.mark.skipif(
+    not (onnx and onnxruntime), reason="the tests of ONNX files run them"
+)
+
+RANDOM = np.random.default_rng(3)
+
+
+def make(kind: str, operands: str, results: str = "y", **attributes: Any) -> Any:
+    return onnx.helper.make_node(kind, operands.split(), results.split(), **attributes)
+
+
+def scalars(*shape: int) -> Array:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def save(
+    folder: Path,
+    nodes: list[Any],
+    fed: dict[str, Array],
+    version: int = 18,
+    **data: Any,
+) -> Path:
+    """A file with these inputs, and these initializers; its output is y."""
+    helper, number = onnx.helper, onnx.helper.np_dtype_to_tensor_dtype
+    inputs = [
+        helper.make_tensor_value_info(name, number(x.dtype), x.shape)
+        for name, x in fed.items()
+    ]
+    arrays = [onnx.numpy_helper.from_array(np.asarray(a), k) for k, a in data.items()]
+    outputs = [helper.make_empty_tensor_value_info("y")]
+    graph = helper.make_graph(nodes, "net", inputs, outputs, arrays)
+    opsets = [helper.make_opsetid("", version)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    model = onnx.shape_inference.infer_shapes(model)
+    onnx.save(model, folder / "model.onnx")
+    return folder / "model.onnx"
+
+
+def agrees(path: Path, fed: dict[str, Array]) -> nnef_grad.Graph:
+    """The file computes the same here, and its gradient, written to a file, is in ONNX Runtime
+    that of the differences there.
+    """
+    graph, data = interop.from_onnx(path)
+    expected = run(path, fed)["y"]
+    found = nnef_grad.evaluate(graph, fed, data)["y"]
+    np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
+    if graph.tensors["y"].dtype != "scalar":
+        return graph
+    backward = nnef_grad.differentiate(graph, wrt="inputs")
+    gradients = path.with_name("gradients.onnx")
+    interop.to_onnx(backward.graph, gradients, data, overwrite=True)
+    factors = scalars(*expected.shape)
+    made = run(gradients, {**fed, "grad_y": factors})
+    for name in [n for n, x in fed.items() if x.dtype.kind == "f"]:
+        slopes = np.zeros(fed[name].shape)
+        for place in np.ndindex(slopes.shape):
+            ends = []
+            for step in (0.01, -0.01):
+                moved = {n: x.copy() for n, x in fed.items()}
+                moved[name][place] += step
+                ends.append(np.sum(run(path, moved)["y"] * factors, dtype=float))
+            slopes[place] = (ends[0] - ends[1]) / 0.02
+        np.testing.assert_allclose(made[f"grad_{name}"], slopes, 2e-2, 2e-2)
+    return graph
+
+
+# ---- Indices that count from the end ----
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("indices", [[-1, 1], -2, [[0, -3], [2, -1]]])
+def test_fed_indices_count_from_the_end(
+    axis: int, indices: Any, tmp_path: Path
+) -> None:
+    fed = {"x": scalars(4, 3), "i": np.array(indices)}
+    agrees(save(tmp_path, [make("Gather", "x i", axis=axis)], fed), fed)
+
+
+def test_computed_indices_count_from_the_end(tmp_path: Path) -> None:
+    fed = {"x": scalars(4, 3), "i": np.array([3, 1])}
+    nodes = [make("Sub", "i four", "before"), make("Gather", "x before")]
+    agrees(save(tmp_path, nodes, fed, four=np.array(4)), fed)
+
+
+@pytest.mark.parametrize("kind", ["GatherElements", "GatherND", "ScatterElements"])
+def test_other_fed_indices_count_from_the_end(kind: str, tmp_path: Path) -> None:
+    fed = {"x": scalars(4, 3), "i": np.array([[0, -1, 2], [-3, 1, -4]])}
+    if kind == "GatherND":
+        fed["i"] = np.array([[0, -1], [-4, 1]])
+    if kind == "ScatterElements":
+        fed["u"] = scalars(2, 3)
+    agrees(save(tmp_path, [make(kind, " ".join(fed))], fed), fed)
+
+
+@pytest.mark.parametrize("kind", ["Gather", "GatherElements"])
+def test_indices_that_are_certainly_no_negative_ones_are_read_as_they_are(
+    kind: str, tmp_path: Path
+) -> None:
+    fed = {"x": scalars(4, 3)}
+    nodes = [make("ArgMax", "x", "i", axis=0), make(kind, "x i")]
+    graph = agrees(save(tmp_path, nodes, fed), fed)
+    assert {op.name for op in graph.operations}.isdisjoint({"add", "lt"})
+
+
+@pytest.mark.parametrize("kind", ["Gather", "GatherElements", "GatherND"])
+@pytest.mark.parametrize("index", [4, -5])
+def test_known_indices_outside_are_refused(
+    kind: str, index: int, tmp_path: Path
+) -> None:
+    path = save(tmp_path, [make(kind, "x i")], {"x": scalars(4)}, i=[index])
+    with pytest.raises(nnef_grad.UnsupportedError, match="indices are outside"):
+        interop.from_onnx(path)
