@@ -134,3 +134,72 @@ def test_known_indices_outside_are_refused(
     path = save(tmp_path, [make(kind, "x i")], {"x": scalars(4)}, i=[index])
     with pytest.raises(nnef_grad.UnsupportedError, match="indices are outside"):
         interop.from_onnx(path)
+
+
+# ---- What the compiler stores is no parameter ----
+
+MANY = 16_000
+
+
+def test_a_table_of_many_places_is_not_trained(tmp_path: Path) -> None:
+    """Weight decay would move the numbers that indices are compared with."""
+    index, table = np.array([[5, -1]]), scalars(MANY, 2)
+    path = save(tmp_path, [make("GatherElements", "x i")], {"i": index}, x=table)
+    graph, data = interop.from_onnx(path)
+    assert {*data} == {"x"}
+    settings: Any = {"loss": "mean_squared_error", "optimizer": "adamw"}
+    step = nnef_grad.training_step(graph, data=data, learning_rate=0.01, **settings)
+    batches = [{"i": index, "target_y": np.zeros((1, 2), np.float32)}] * 3
+    first, second, third = nnef_grad.training.run(step, batches)
+    assert first > second > third > 0
+
+
+def resized(folder: Path) -> Path:
+    """A model with a weight, whose matrices of resizing are too large for a text."""
+    nodes = [make("Mul", "x w", "u"), make("Resize", "u", mode="cubic")]
+    nodes[1].input[:] = ["u", "", "", "s"]
+    data = {"w": scalars(1, 1, 90, 90), "s": np.array([1, 1, 150, 150])}
+    return save(folder, nodes, {"x": scalars(1, 1, 90, 90)}, **data)
+
+
+@pytest.mark.parametrize("way", ["read", "folder", "file"])
+def test_matrices_of_the_compiler_have_no_gradients(way: str, tmp_path: Path) -> None:
+    graph, data = interop.from_onnx(resized(tmp_path))
+    if way == "folder":
+        nnef_grad.save(graph, tmp_path / "model", data=data)
+        graph = nnef_grad.load(tmp_path / "model")
+    if way == "file":
+        interop.to_onnx(graph, tmp_path / "again.onnx", data)
+        graph, data = interop.from_onnx(tmp_path / "again.onnx")
+    assert len(data) == 3
+    assert {*nnef_grad.differentiate(graph).gradients} == {"x", "w"}
+    assert {*nnef_grad.differentiate(graph, wrt="variables").gradients} == {"w"}
+    step = nnef_grad.training_step(
+        graph, loss="mean_squared_error", optimizer="adamw", data=data, train="*"
+    )
+    assert step.trained == ("w",)
+
+
+def test_matrices_of_the_compiler_are_buffers_and_not_merged(tmp_path: Path) -> None:
+    torch_module = pytest.importorskip("nnef_grad.torch")
+    graph, data = interop.from_onnx(resized(tmp_path))
+    module = torch_module.Module(graph, data=data)
+    assert [name for name, _ in module.named_parameters()] == ["w"]
+    nnef_grad.save(graph, tmp_path / "model", data=data)
+    moved = {label: np.asarray(array) + 1 for label, array in data.items()}
+    nnef_grad.save(graph, tmp_path / "trained", data=moved)
+    changed = nnef_grad.training.merge(
+        tmp_path / "model", tmp_path / "trained", tmp_path / "merged"
+    )
+    assert changed == ["w"]
+
+
+def test_the_transpose_of_a_large_constant_is_a_parameter(tmp_path: Path) -> None:
+    weight = onnx.numpy_helper.from_array(scalars(120, 110))
+    nodes = [
+        make("Constant", "", "w", value=weight),
+        make("Transpose", "w", "turned"),
+        make("MatMul", "x turned"),
+    ]
+    graph, _ = interop.from_onnx(save(tmp_path, nodes, {"x": scalars(2, 110)}))
+    assert {*nnef_grad.differentiate(graph).gradients} == {"x", "turned"}

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from nnef_grad.base.arrays import Array, Data
 from nnef_grad.base.errors import UnsupportedError, UsageError
-from nnef_grad.frontends.onnx.model import InFile
+from nnef_grad.frontends.onnx.model import FIXED, InFile
 from nnef_grad.frontends.view import entering
 from nnef_grad.graph.extents import Dimension, Extent, has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor
@@ -20,6 +20,7 @@ from nnef_grad.graph.loops import Loop, is_loop
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.printer import print_operation
 from nnef_grad.graph.symbols import number_needed_by, symbols
+from nnef_grad.language.labels import is_constant
 from nnef_grad.ops.traits import FED
 from nnef_grad.targets.tensors import DTYPES
 
@@ -177,6 +178,10 @@ class Nodes:
             )
             for kind, related in metadata.items()
         }
+        labelled = zip(graph.variables, graph.labels.values(), strict=True)
+        stored = [self._names[x] for x, label in labelled if is_constant(label)]
+        fixed = [*(constant.name for constant in self.constants), *stored]
+        texts |= {FIXED: json.dumps(fixed)} if fixed else {}
         helper.set_model_props(model, texts)
         return model
 
