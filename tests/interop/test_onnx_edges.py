@@ -203,3 +203,41 @@ def test_the_transpose_of_a_large_constant_is_a_parameter(tmp_path: Path) -> Non
     ]
     graph, _ = interop.from_onnx(save(tmp_path, nodes, {"x": scalars(2, 110)}))
     assert {*nnef_grad.differentiate(graph).gradients} == {"x", "turned"}
+
+
+# ---- Data types ----
+
+
+@pytest.mark.parametrize("flags", [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_infinities_that_are_asked_for(flags: tuple[int, int], tmp_path: Path) -> None:
+    fed = {"x": np.array([-np.inf, np.inf, 1.0, np.nan], np.float32)}
+    names = ("detect_positive", "detect_negative")
+    node = make("IsInf", "x", **dict(zip(names, flags, strict=True)))
+    agrees(save(tmp_path, [node], fed, 20), fed)
+
+
+@pytest.mark.parametrize("kind", [2, 3, 4, 5])
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_integers_of_few_bits_wrap_around(
+    kind: int, dtype: Any, tmp_path: Path
+) -> None:
+    fed = {"x": np.array([300.7, -1.5, 255, 256, -129.3, 70000, -70000]).astype(dtype)}
+    nodes = [make("Cast", "x", "i", to=kind), make("Cast", "i", to=1)]
+    graph, _ = interop.from_onnx(save(tmp_path, nodes, fed))
+    expected = run(tmp_path / "model.onnx", fed)["y"]
+    np.testing.assert_array_equal(nnef_grad.evaluate(graph, fed)["y"], expected)
+
+
+def test_bytes_of_what_is_between_their_bounds_do_not_wrap(tmp_path: Path) -> None:
+    fed = {"x": np.array([-4.0, 3.7, 255.9, 300.0], np.float32)}
+    nodes = [make("Clip", "x least most", "z"), make("Cast", "z", to=2)]
+    ends = {"least": np.float32(0), "most": np.float32(255)}
+    graph = agrees(save(tmp_path, nodes, fed, **ends), fed)
+    assert "sub" not in {op.name for op in graph.operations}
+
+
+def test_known_indices_of_blocks_outside_are_refused(tmp_path: Path) -> None:
+    fed = {"x": scalars(4, 2), "u": scalars(1, 2)}
+    path = save(tmp_path, [make("ScatterND", "x i u")], fed, i=[[4]])
+    with pytest.raises(nnef_grad.UnsupportedError, match="indices are outside"):
+        interop.from_onnx(path)
