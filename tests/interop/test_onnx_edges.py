@@ -241,3 +241,43 @@ def test_known_indices_of_blocks_outside_are_refused(tmp_path: Path) -> None:
     path = save(tmp_path, [make("ScatterND", "x i u")], fed, i=[[4]])
     with pytest.raises(nnef_grad.UnsupportedError, match="indices are outside"):
         interop.from_onnx(path)
+
+
+# ---- Settings at their edges ----
+
+REDUCTIONS = (
+    "L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare"
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", REDUCTIONS)
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_reductions_along_no_axes(kind: str, keepdims: int, tmp_path: Path) -> None:
+    fed = {"x": np.array([[0.3, 1.4, 2.5], [3.0, 0.7, 0.2]], np.float32)}
+    if kind != "LogSum":
+        fed["x"][0] *= -1
+    settings = {"noop_with_empty_axes": 1, "keepdims": keepdims}
+    agrees(save(tmp_path, [make(f"Reduce{kind}", "x", **settings)], fed), fed)
+
+
+@pytest.mark.parametrize("kind", REDUCTIONS)
+@pytest.mark.parametrize("version", [13, 18])
+def test_reductions_of_a_number(kind: str, version: int, tmp_path: Path) -> None:
+    fed = {"x": np.array(1.7 if kind == "LogSum" else -1.7, np.float32)}
+    agrees(save(tmp_path, [make(f"Reduce{kind}", "x")], fed, version), fed)
+
+
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("extent", [1, 2, 3])
+def test_transposed_convolutions_as_long_as_their_operand(
+    extent: int, auto_pad: str, tmp_path: Path
+) -> None:
+    """Where the kernel is shorter than the stride, no two runtimes agree."""
+    fed, settings = {"x": scalars(1, 1, 4)}, {"strides": [2], "auto_pad": auto_pad}
+    node = make("ConvTranspose", "x w", **settings)
+    path = save(tmp_path, [node], fed, w=scalars(1, 1, extent))
+    if extent >= 2:
+        agrees(path, fed)
+    else:
+        with pytest.raises(nnef_grad.UnsupportedError, match="shorter than the stride"):
+            interop.from_onnx(path)

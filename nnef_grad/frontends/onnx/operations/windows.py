@@ -62,11 +62,16 @@ def _conv_transpose(node: Node, x: Any, w: Any, b: Any = None) -> Any:
     axes = _axes(node, x, shape_of(w)[2:])
     more = node.get("output_padding", [0] * len(axes))
     shape: Any = node.get("output_shape", None)
-    if shape is None and _auto_pad(node).startswith("SAME"):
+    is_same = shape is None and _auto_pad(node).startswith("SAME")
+    if is_same:
         shape = [axis.given * axis.stride for axis in axes]
     if shape is not None:
         columns = zip(axes, more, shape[-len(axes) :], strict=True)
         totals = [axis.reach(axis.given) + n - extent for axis, n, extent in columns]
+        # Runtimes differ in where they put what is missing.
+        is_long = not any(may_exceed(0, n) for n in totals)
+        what = "auto_pad must not be SAME where the kernel is shorter than the stride"
+        node.require(is_long or not is_same, what)
         axes = _with_halves(axes, totals, _auto_pad(node) != "SAME_UPPER")
     axes = [axis.longer(n) for axis, n in zip(axes, more, strict=True)]
     return windows.deconv(node, x, w, node.row(b), axes, node.get("group", 1))
