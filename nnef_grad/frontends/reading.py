@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from math import copysign, isfinite, isinf, isnan, prod
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,14 @@ from nnef_grad.emit.evaluation import VISIT, Evaluator, Scope
 from nnef_grad.frontends.arguments import fit, match
 from nnef_grad.frontends.folding import FRACTIONS, WHOLE, fold
 from nnef_grad.frontends.values import (
+    LARGEST,
     common_dtype,
     converted,
     dtype_of,
     is_known,
     is_open,
     is_uniform,
+    items_of,
     shape_of,
     simple,
 )
@@ -42,6 +45,11 @@ from nnef_grad.language.typecheck import identifiers
 from nnef_grad.language.types import GENERIC, OPERATIONS, ArrayType, TensorType
 from nnef_grad.ops.shape import number, reshaped
 from nnef_grad.ops.traits import FED
+
+# Single precision holds all whole numbers below.
+EXACT = 2**24
+# Indices, tokens and extents whose bounds are not known are taken to be below.
+INDEX = 2**16
 
 # The arguments of an operation, by the names of its parameters.
 Values = Mapping[str, Any]
@@ -258,17 +266,36 @@ class Reading(Evaluator):
                 given[p.name] = self._operand(
                     p.type, given[p.name], generic, word, place
                 )
+        given = {name: _literal(fragment, x, place) for name, x in given.items()}
         call = bind(fragment, given, None if fragment.deduces_dtype else generic)
         names = tuple(f"{hint}_{r.name}" for r in fragment.results)
         hints = (hint,) if len(names) == 1 else names
         results = self.emitter.emit_op(call, hints=hints, span=place)
         parts: list[Any] = [list(r) if isinstance(r, tuple) else r for r in results]
         if fragment.name in WHOLE and all(map(_is_whole, operands)):
+            self._warn_of_digits(fragment.name, operands, hint, place)
             # Of integers, which NNEF computes in scalars.
             if fragment.name in FRACTIONS:
                 return self.library("truncate", parts, {}, hint, place)
             return self.cast(parts[0], "integer", hint, place)
         return parts[0] if len(parts) == 1 else tuple(parts)
+
+    def _warn_of_digits(
+        self, name: str, operands: Sequence[Any], hint: str, place: Span
+    ) -> None:
+        """Warns of integers that may be too large for the scalars that compute them."""
+        combine = {"add": sum, "sub": sum, "mul": prod}.get(name)
+        if combine and combine(map(self._size, operands)) >= EXACT:
+            what = f"'{hint}' is an integer that is computed in single precision"
+            self.warnings.append(Problem(f"{what}: beyond 2^24 it loses digits", place))
+
+    def _size(self, value: Any) -> float:
+        """How far from zero integers may be, as far as that is known."""
+        if is_known(value):
+            return 0 if is_open(value) else float(np.max(np.abs(value), initial=0))
+        own = self.range_of(value)
+        size = max(-own.lower, own.upper)
+        return size if isfinite(size) else INDEX
 
     def _operand(
         self, type_: Any, value: Any, generic: str | None, hint: str, place: Span
@@ -370,6 +397,16 @@ def _with_axes(fragment: Fragment, values: Values) -> Mapping[str, Any]:
     rank = len(shape_of(values[fragment.operands[0].name]))
     counted = [axis + rank if -rank <= axis < 0 else axis for axis in axes]
     return {**values, "axes": counted}
+
+
+def _literal(fragment: Fragment, value: Any, place: Span) -> Any:
+    """An argument that NNEF can write: the largest number stands for an infinite one."""
+    numbers = [x for x in items_of(value) if isinstance(x, float)]
+    if any(map(isnan, numbers)):
+        what = "what is not a number has no literal in NNEF"
+        raise InvalidGraphError(f"'{fragment.name}' would read 'nan': {what}", place)
+    is_infinite = isinstance(value, float) and isinf(value)
+    return copysign(LARGEST, value) if is_infinite else value
 
 
 def _is_whole(value: Any) -> bool:

@@ -15,14 +15,11 @@ import numpy as np
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import InvalidGraphError, Problem
 from nnef_grad.base.source import Span
-from nnef_grad.frontends.reading import Reading
+from nnef_grad.frontends.reading import EXACT, Reading
 from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.graph.extents import Dimension, Extent
 from nnef_grad.graph.ir import Shape
 from nnef_grad.ops.join import BLOCK, positions
-
-# Single precision holds all whole numbers below.
-EXACT = 2**24
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -281,3 +281,81 @@ def test_transposed_convolutions_as_long_as_their_operand(
     else:
         with pytest.raises(nnef_grad.UnsupportedError, match="shorter than the stride"):
             interop.from_onnx(path)
+
+
+# ---- Numbers that cannot be written ----
+
+SETTINGS = [("Elu", "alpha"), ("LeakyRelu", "alpha"), ("Selu", "gamma")]
+
+
+@pytest.mark.parametrize(("kind", "setting"), SETTINGS)
+@pytest.mark.parametrize("number", [np.inf, -np.inf, np.nan])
+def test_settings_that_are_no_finite_numbers(
+    kind: str, setting: str, number: float, tmp_path: Path
+) -> None:
+    """The largest number stands for infinity, and there is none for what is no number."""
+    node = make(kind, "x", **{setting: number}, name="bent")
+    path = save(tmp_path, [node], {"x": scalars(3)})
+    if np.isnan(number):
+        message = r"\(node 'bent'\) is not possible: .* would read 'nan'"
+        with pytest.raises(nnef_grad.UnsupportedError, match=message):
+            interop.from_onnx(path)
+    else:
+        graph, _ = interop.from_onnx(path)
+        for written in (graph, nnef_grad.differentiate(graph).graph):
+            assert nnef_grad.loads(nnef_grad.dumps(written)) == written
+
+
+@pytest.mark.parametrize("kind", ["Mul", "Where"])
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_constants_that_are_no_numbers(
+    kind: str, is_wide: bool, tmp_path: Path
+) -> None:
+    nodes = [make("Cast", "x", "b", to=9), make("Expand", "c s", "wide")]
+    number = "wide" if is_wide else "c"
+    nodes.append(make(kind, f"{'b ' if kind == 'Where' else ''}x {number}"))
+    data = {"c": np.float32(np.nan), "s": np.array([3])}
+    path = save(tmp_path, nodes, {"x": scalars(3)}, **data)
+    with pytest.raises(nnef_grad.UnsupportedError, match=f"'{kind}' is not .* 'nan'"):
+        interop.from_onnx(path)
+
+
+@pytest.mark.parametrize(
+    "statement", ["mul(x, 1e39)", "elu(x, alpha = -1e39)", "add(x, c)", "max(x, w)"]
+)
+def test_numbers_too_large_for_a_file(statement: str, tmp_path: Path) -> None:
+    graph = nnef_grad.loads(
+        "version 1.0; graph g( x ) -> ( y ) { x = external(shape = [2]);"
+        " c = constant(shape = [2], value = [1.0, 1e39]);"
+        f" w = variable(shape = [2], label = 'w'); y = {statement}; }}"
+    )
+    data = {"w": np.array([1.0, 1e39])}
+    with pytest.raises(nnef_grad.UsageError, match="too large for float32"):
+        interop.to_onnx(graph, tmp_path / "y.onnx", data)
+    assert not [*tmp_path.iterdir()]
+
+
+# ---- Integers that single precision does not have ----
+
+HASH = [
+    make("Mul", "i thirty", "part"),
+    make("Mul", "i prime", "hash"),
+    make("Add", "part hash", "sum"),
+    make("Mod", "sum sixteen", "k"),
+    make("Gather", "x k"),
+]
+FACTORS = {"thirty": 30, "prime": 65_599, "sixteen": 16}
+
+
+@pytest.mark.parametrize("is_bounded", [False, True])
+def test_products_that_may_lose_digits(is_bounded: bool, tmp_path: Path) -> None:
+    fed = {"x": scalars(16, 2), "i": np.array([3, 200, 255])}
+    nodes = [make("Clip", "fed none most", "i"), *HASH] if is_bounded else HASH
+    if is_bounded:
+        nodes[0].input[:] = ["fed", "zero", "most"]
+        fed["fed"] = fed.pop("i")
+    data = {name: np.array(n) for name, n in FACTORS.items()}
+    data |= {"zero": np.array(0), "most": np.array(255)}
+    graph = agrees(save(tmp_path, nodes, fed, **data), fed)
+    named = [warning.message.split()[0] for warning in graph.warnings]
+    assert named == ([] if is_bounded else ["'hash'"])

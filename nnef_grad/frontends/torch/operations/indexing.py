@@ -20,6 +20,7 @@ from nnef_grad.frontends.expansions.selection import (
     put_blocks,
     scatter_elements,
 )
+from nnef_grad.frontends.reading import EXACT
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.refused import OF_DATA
 from nnef_grad.frontends.torch.operations.shapes import (
@@ -32,7 +33,6 @@ from nnef_grad.frontends.torch.operations.shapes import (
     select,
 )
 from nnef_grad.frontends.values import broadcast_shapes, dtype_of, is_known, shape_of
-from nnef_grad.frontends.view import EXACT
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Shape
 
