@@ -283,6 +283,25 @@ def test_transposed_convolutions_as_long_as_their_operand(
             interop.from_onnx(path)
 
 
+@pytest.mark.parametrize("alpha", [-1.5, -0.5, 0.7])
+def test_exponential_units_of_either_sign(alpha: float, tmp_path: Path) -> None:
+    fed = {"x": np.array([-2.3, -0.4, 0.3, 1.8], np.float32)}
+    agrees(save(tmp_path, [make("Celu", "x", alpha=alpha)], fed), fed)
+
+
+@pytest.mark.parametrize("first", [-9, -4, 1, 9])
+@pytest.mark.parametrize("last", [-9, 0])
+@pytest.mark.parametrize("step", [-1, -2])
+def test_descending_slices_that_begin_outside(
+    first: int, last: int, step: int, tmp_path: Path
+) -> None:
+    fed = {"x": scalars(3)}
+    bounds = {"s": [first], "e": [last], "a": [0], "t": [step]}
+    path = save(tmp_path, [make("Slice", "x s e a t")], fed, **bounds)
+    if run(path, fed)["y"].size:
+        agrees(path, fed)
+
+
 # ---- Numbers that cannot be written ----
 
 SETTINGS = [("Elu", "alpha"), ("LeakyRelu", "alpha"), ("Selu", "gamma")]
