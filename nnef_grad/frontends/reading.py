@@ -284,8 +284,8 @@ class Reading(Evaluator):
         self, name: str, operands: Sequence[Any], hint: str, place: Span
     ) -> None:
         """Warns of integers that may be too large for the scalars that compute them."""
-        combine = {"add": sum, "sub": sum, "mul": prod}.get(name)
-        if combine and combine(map(self._size, operands)) >= EXACT:
+        sizes = [*map(self._size, operands)] if name in ("add", "sub", "mul") else [0]
+        if (prod(sizes) if name == "mul" else sum(sizes)) >= EXACT:
             what = f"'{hint}' is an integer that is computed in single precision"
             self.warnings.append(Problem(f"{what}: beyond 2^24 it loses digits", place))
 

@@ -67,12 +67,9 @@ class View:
         word = self.hint if hint is None else f"{self.hint}_{hint}"
         return self.reading.standard(name, operands, attributes, dtype, word, self.span)
 
-    def expand(
-        self, name: str, *operands: Any, hint: str | None = None, **attributes: Any
-    ) -> Any:
+    def expand(self, name: str, *operands: Any, **attributes: Any) -> Any:
         """The results of a fragment of the library, which is replaced by its body."""
-        word = self.hint if hint is None else f"{self.hint}_{hint}"
-        return self.reading.library(name, operands, attributes, word, self.span)
+        return self.reading.library(name, operands, attributes, self.hint, self.span)
 
     def constant(self, array: Array, dtype: str | None = None) -> Any:
         """A known array as a tensor of the graph."""
@@ -135,7 +132,7 @@ class View:
 
     def positions(self, extent: Dimension, axis: int, rank: int) -> Any:
         """The numbers of all places along an axis, as scalars; counted, if it is open."""
-        shape = [extent if a == axis else 1 for a in range(rank)]
+        shape: list[Any] = [extent if a == axis else 1 for a in range(rank)]
         if isinstance(extent, int) and extent <= BLOCK:
             return self.constant(np.arange(float(extent)).reshape(shape), "scalar")
         if isinstance(extent, int):

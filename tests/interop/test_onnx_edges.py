@@ -64,7 +64,8 @@ def agrees(path: Path, fed: dict[str, Array]) -> nnef_grad.Graph:
     """The file computes the same here, and its gradient, written to a file, is in ONNX Runtime
     that of the differences there.
     """
-    graph, data = interop.from_onnx(path)
+    model = interop.from_onnx(path)
+    graph, data = model.graph, model.data
     expected = run(path, fed)["y"]
     found = nnef_grad.evaluate(graph, fed, data)["y"]
     np.testing.assert_allclose(found, expected, 1e-5, 1e-6)
@@ -158,7 +159,7 @@ def resized(folder: Path) -> Path:
     """A model with a weight, whose matrices of resizing are too large for a text."""
     nodes = [make("Mul", "x w", "u"), make("Resize", "u", mode="cubic")]
     nodes[1].input[:] = ["u", "", "", "s"]
-    data = {"w": scalars(1, 1, 90, 90), "s": np.array([1, 1, 150, 150])}
+    data: Any = {"w": scalars(1, 1, 90, 90), "s": np.array([1, 1, 150, 150])}
     return save(folder, nodes, {"x": scalars(1, 1, 90, 90)}, **data)
 
 
@@ -212,7 +213,8 @@ def test_the_transpose_of_a_large_constant_is_a_parameter(tmp_path: Path) -> Non
 def test_infinities_that_are_asked_for(flags: tuple[int, int], tmp_path: Path) -> None:
     fed = {"x": np.array([-np.inf, np.inf, 1.0, np.nan], np.float32)}
     names = ("detect_positive", "detect_negative")
-    node = make("IsInf", "x", **dict(zip(names, flags, strict=True)))
+    settings: Any = dict(zip(names, flags, strict=True))
+    node = make("IsInf", "x", **settings)
     agrees(save(tmp_path, [node], fed, 20), fed)
 
 
@@ -231,7 +233,7 @@ def test_integers_of_few_bits_wrap_around(
 def test_bytes_of_what_is_between_their_bounds_do_not_wrap(tmp_path: Path) -> None:
     fed = {"x": np.array([-4.0, 3.7, 255.9, 300.0], np.float32)}
     nodes = [make("Clip", "x least most", "z"), make("Cast", "z", to=2)]
-    ends = {"least": np.float32(0), "most": np.float32(255)}
+    ends: Any = {"least": np.float32(0), "most": np.float32(255)}
     graph = agrees(save(tmp_path, nodes, fed, **ends), fed)
     assert "sub" not in {op.name for op in graph.operations}
 
@@ -256,7 +258,7 @@ def test_reductions_along_no_axes(kind: str, keepdims: int, tmp_path: Path) -> N
     fed = {"x": np.array([[0.3, 1.4, 2.5], [3.0, 0.7, 0.2]], np.float32)}
     if kind != "LogSum":
         fed["x"][0] *= -1
-    settings = {"noop_with_empty_axes": 1, "keepdims": keepdims}
+    settings: Any = {"noop_with_empty_axes": 1, "keepdims": keepdims}
     agrees(save(tmp_path, [make(f"Reduce{kind}", "x", **settings)], fed), fed)
 
 
@@ -273,13 +275,30 @@ def test_transposed_convolutions_as_long_as_their_operand(
     extent: int, auto_pad: str, tmp_path: Path
 ) -> None:
     """Where the kernel is shorter than the stride, no two runtimes agree."""
-    fed, settings = {"x": scalars(1, 1, 4)}, {"strides": [2], "auto_pad": auto_pad}
-    node = make("ConvTranspose", "x w", **settings)
+    fed = {"x": scalars(1, 1, 4)}
+    node = make("ConvTranspose", "x w", strides=[2], auto_pad=auto_pad)
     path = save(tmp_path, [node], fed, w=scalars(1, 1, extent))
     if extent >= 2:
         agrees(path, fed)
     else:
         with pytest.raises(nnef_grad.UnsupportedError, match="shorter than the stride"):
+            interop.from_onnx(path)
+
+
+@pytest.mark.parametrize("kind", ["AveragePool", "LpPool", "MaxPool"])
+@pytest.mark.parametrize("window", [(2, 1, 1), (2, 1, 2), (1, 3, 1), (3, 2, 1)])
+def test_pools_as_long_as_their_operand(
+    kind: str, window: tuple[int, int, int], tmp_path: Path
+) -> None:
+    names = ("kernel_shape", "strides", "dilations")
+    settings: Any = dict(zip(names, ([n] for n in window), strict=True))
+    fed = {"x": scalars(1, 1, 6)}
+    nodes = [make(kind, "x", auto_pad="SAME_UPPER", **settings)]
+    path = save(tmp_path, nodes, fed, 20)
+    if window in ((2, 1, 1), (3, 2, 1)):
+        agrees(path, fed)
+    else:
+        with pytest.raises(nnef_grad.UnsupportedError, match="where windows have"):
             interop.from_onnx(path)
 
 
@@ -296,7 +315,7 @@ def test_descending_slices_that_begin_outside(
     first: int, last: int, step: int, tmp_path: Path
 ) -> None:
     fed = {"x": scalars(3)}
-    bounds = {"s": [first], "e": [last], "a": [0], "t": [step]}
+    bounds: Any = {"s": [first], "e": [last], "a": [0], "t": [step]}
     path = save(tmp_path, [make("Slice", "x s e a t")], fed, **bounds)
     if run(path, fed)["y"].size:
         agrees(path, fed)
@@ -313,7 +332,8 @@ def test_settings_that_are_no_finite_numbers(
     kind: str, setting: str, number: float, tmp_path: Path
 ) -> None:
     """The largest number stands for infinity, and there is none for what is no number."""
-    node = make(kind, "x", **{setting: number}, name="bent")
+    settings: Any = {setting: number}
+    node = make(kind, "x", **settings, name="bent")
     path = save(tmp_path, [node], {"x": scalars(3)})
     if np.isnan(number):
         message = r"\(node 'bent'\) is not possible: .* would read 'nan'"
@@ -333,7 +353,7 @@ def test_constants_that_are_no_numbers(
     nodes = [make("Cast", "x", "b", to=9), make("Expand", "c s", "wide")]
     number = "wide" if is_wide else "c"
     nodes.append(make(kind, f"{'b ' if kind == 'Where' else ''}x {number}"))
-    data = {"c": np.float32(np.nan), "s": np.array([3])}
+    data: Any = {"c": np.float32(np.nan), "s": np.array([3])}
     path = save(tmp_path, nodes, {"x": scalars(3)}, **data)
     with pytest.raises(nnef_grad.UnsupportedError, match=f"'{kind}' is not .* 'nan'"):
         interop.from_onnx(path)
@@ -373,7 +393,7 @@ def test_products_that_may_lose_digits(is_bounded: bool, tmp_path: Path) -> None
     if is_bounded:
         nodes[0].input[:] = ["fed", "zero", "most"]
         fed["fed"] = fed.pop("i")
-    data = {name: np.array(n) for name, n in FACTORS.items()}
+    data: Any = {name: np.array(n) for name, n in FACTORS.items()}
     data |= {"zero": np.array(0), "most": np.array(255)}
     graph = agrees(save(tmp_path, nodes, fed, **data), fed)
     named = [warning.message.split()[0] for warning in graph.warnings]

@@ -43,7 +43,12 @@ def from_begin(view: View, indices: Any, extent: Any) -> Any:
     bound = view.reading.range_of(indices).lower
     if (np.min(indices, initial=0) if is_fixed else bound) >= 0:
         return indices
-    return view.expand("from_begin", _scalars(view, indices), extent, hint="place")
+    return _place(view, indices, extent)
+
+
+def _place(view: View, indices: Any, extent: Any) -> Any:
+    operands, hint = [_scalars(view, indices), extent], f"{view.hint}_place"
+    return view.reading.library("from_begin", operands, {}, hint, view.span)
 
 
 def gather(view: View, x: Any, indices: Any, axis: int, datum_type: str = "") -> Any:
@@ -302,8 +307,6 @@ def one_hot(
     along = view.axis(axis, rank)
     wide = view("unsqueeze", indices, axes=[along])
     # An index outside is that of no place.
-    number = view.expand(
-        "from_begin", _scalars(view, wide), float(extent), hint="place"
-    )
     positions = view.positions(extent, along, rank)
+    number = _place(view, wide, float(extent))
     return view.expand("one_hot", number, positions, off=off, on=on)

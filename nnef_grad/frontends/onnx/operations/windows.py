@@ -81,8 +81,17 @@ def _conv_transpose(node: Node, x: Any, w: Any, b: Any = None) -> Any:
 def _pool(node: Node, x: Any) -> Any:
     node.require(node.get("storage_order", 0) == 0, "storage_order must be 0")
     node.require(not node.uses(1), "the indices must not be used")
-    axes = _same(node, _axes(node, x, node.get("kernel_shape", [])))
-    is_same = _auto_pad(node).startswith("SAME")
+    plain = _axes(node, x, node.get("kernel_shape", []))
+    axes, is_same = _same(node, plain), _auto_pad(node).startswith("SAME")
+    is_dense = all(
+        a.dilation == 1 and not may_exceed(a.given, a.reach(-(-a.given // a.stride)))
+        for a in plain
+    )
+    # Runtimes differ in how they pad these.
+    what = (
+        "auto_pad must not be SAME where windows have dilations or leave elements out"
+    )
+    node.require(is_dense or not is_same, what)
     rounds_up = bool(node.get("ceil_mode", 0)) and not is_same
     if node.kind == "AveragePool":
         counts = bool(node.get("count_include_pad", 0))
