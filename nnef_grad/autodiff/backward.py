@@ -24,6 +24,7 @@ from nnef_grad.graph.passes import (
     put_inputs_first,
     verify,
 )
+from nnef_grad.language.labels import is_constant
 
 Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
 # The derivatives that a graph may have.
@@ -151,7 +152,9 @@ def _without_needless_copies(
 
 def wrt_tensors(graph: Graph, wrt: Wrt) -> tuple[Tensor, ...]:
     """The tensors that `wrt` names; see `differentiate`."""
-    inputs, variables = _scalars(graph.inputs), _scalars(graph.variables)
+    labelled = zip(graph.variables, graph.labels.values(), strict=True)
+    parameters = (tensor for tensor, label in labelled if not is_constant(label))
+    inputs, variables = _scalars(graph.inputs), _scalars(parameters)
     groups = {"all": (*inputs, *variables), "inputs": inputs, "variables": variables}
     if not isinstance(wrt, str) or wrt not in groups:
         names = [wrt] if isinstance(wrt, str) else wrt

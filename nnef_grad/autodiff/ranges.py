@@ -285,6 +285,10 @@ def _pad(x: Range, border: str, value: float, **attributes: Any) -> Range:
     return _union(x, Range(value, value)) if border == "constant" else x
 
 
+def _floor(x: float) -> float:
+    return float(math.floor(x)) if math.isfinite(x) else x
+
+
 _sqrt = _within(0.0, INF, _rising(math.sqrt))
 _ONE = Range(1.0, 1.0)
 
@@ -321,6 +325,9 @@ _RULES: dict[str, RangeRule] = {
     "min": _min,
     "clamp": lambda x, a, b: _max(_min(x, b), a),
     "select": lambda condition, x, y: _union(x, y),
+    "cast": lambda x: Range(_floor(x.lower), _floor(x.upper)),
+    "floor": _rising(_floor),
+    **dict.fromkeys(("argmax_reduce", "argmin_reduce"), _bounded(0.0, INF)),
     "constant": _constant,
     "pad": _pad,
     # A mean, and a variance.

@@ -283,6 +283,11 @@ class Emitter:
         """Whether a tensor is the result of an operation of this emitter."""
         return tensor in self._producers
 
+    @property
+    def producers(self) -> Mapping[Tensor, Operation]:
+        """The operations that tensors are results of."""
+        return self._producers
+
     def producer(self, operand: Operand) -> Operation | None:
         """The operation that a tensor is a result of; None for a literal."""
         return self._producers.get(operand) if isinstance(operand, Tensor) else None

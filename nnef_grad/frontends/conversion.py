@@ -17,6 +17,7 @@ from nnef_grad.frontends.reading import Reading, valid_name
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.graph.passes import prune
+from nnef_grad.language.labels import CONSTANTS
 from nnef_grad.language.library import EXTRAS, STDLIB, FragmentFile, Joined, Library
 from nnef_grad.ops.registry import OpSet
 from nnef_grad.ops.traits import RESHAPING
@@ -54,6 +55,11 @@ class Conversion(Reading):
         return self.emitter.emit_named(
             name, "variable", dtype, shape=list(array.shape), label=label
         )
+
+    def table(self, hint: str, array: Array, dtype: str) -> Tensor:
+        """A variable that is no parameter: a constant that would be too long as a text."""
+        label = f"{CONSTANTS}/{len(self.data) + 1}"
+        return self.declare(self.supply.fresh(hint), label, array, dtype)
 
     def graph_of(
         self, name: str, inputs: Iterable[Tensor], outputs: Iterable[Tensor]

@@ -8,10 +8,12 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from math import copysign, isfinite, isinf, isnan, prod
 from typing import Any
 
 import numpy as np
 
+from nnef_grad.autodiff.ranges import Range, Ranges
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import InvalidGraphError, Problem, located, suggestion
 from nnef_grad.base.source import Source, Span
@@ -28,6 +30,7 @@ from nnef_grad.frontends.values import (
     is_known,
     is_open,
     is_uniform,
+    items_of,
     shape_of,
     simple,
 )
@@ -40,6 +43,7 @@ from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.typecheck import identifiers
 from nnef_grad.language.types import (
     GENERIC,
+    LARGEST,
     OPERATIONS,
     ArrayType,
     TensorType,
@@ -51,6 +55,11 @@ from nnef_grad.ops.traits import FED
 # size; and how many more for each element that a file has.
 MOST_WORK = 100_000_000
 WORK_PER_ELEMENT = 30
+
+# Single precision holds all whole numbers below.
+EXACT = 2**24
+# Indices, tokens and extents whose bounds are not known are taken to be below.
+INDEX = 2**16
 
 # The arguments of an operation, by the names of its parameters.
 Values = Mapping[str, Any]
@@ -76,6 +85,7 @@ class Reading(Evaluator):
         self.compounds = compounds
         self.warnings: list[Problem] = []
         self.work, self.most_work = 0, MOST_WORK
+        self._ranges: dict[Emitter, Ranges] = {}
 
     def spend(self, work: int) -> None:
         """Counts elements before they are computed, and refuses too many."""
@@ -91,6 +101,11 @@ class Reading(Evaluator):
     def empty_rows(self, value: Any) -> list[int]:
         """The rows of a variable that have only zeros, as far as its data are known."""
         return []
+
+    def range_of(self, value: Any) -> Range:
+        """The range of a tensor, or of a literal."""
+        own = self._ranges.setdefault(self.emitter, Ranges(self.emitter.producers))
+        return own.of(value)
 
     # ---- Expressions ----
 
@@ -269,20 +284,36 @@ class Reading(Evaluator):
                 given[p.name] = self._operand(
                     p.type, given[p.name], generic, word, place
                 )
-        for p in fragment.attributes:
-            if isinstance(given.get(p.name), float):
-                _refuse_unwritten(np.asarray(given[p.name]), place)
+        given = {name: _literal(fragment, x, place) for name, x in given.items()}
         call = bind(fragment, given, None if fragment.deduces_dtype else generic)
         names = tuple(f"{hint}_{r.name}" for r in fragment.results)
         hints = (hint,) if len(names) == 1 else names
         results = self.emitter.emit_op(call, hints=hints, span=place)
         parts: list[Any] = [list(r) if isinstance(r, tuple) else r for r in results]
         if fragment.name in WHOLE and all(map(_is_whole, operands)):
+            self._warn_of_digits(fragment.name, operands, hint, place)
             # Of integers, which NNEF computes in scalars.
             if fragment.name in FRACTIONS:
                 return self.library("truncate", parts, {}, hint, place)
             return self.cast(parts[0], "integer", hint, place)
         return parts[0] if len(parts) == 1 else tuple(parts)
+
+    def _warn_of_digits(
+        self, name: str, operands: Sequence[Any], hint: str, place: Span
+    ) -> None:
+        """Warns of integers that may be too large for the scalars that compute them."""
+        sizes = [*map(self._size, operands)] if name in ("add", "sub", "mul") else [0]
+        if (prod(sizes) if name == "mul" else sum(sizes)) >= EXACT:
+            what = f"'{hint}' is an integer that is computed in single precision"
+            self.warnings.append(Problem(f"{what}: beyond 2^24 it loses digits", place))
+
+    def _size(self, value: Any) -> float:
+        """How far from zero integers may be, as far as that is known."""
+        if is_known(value):
+            return 0 if is_open(value) else float(np.max(np.abs(value), initial=0))
+        own = self.range_of(value)
+        size = max(-own.lower, own.upper)
+        return size if isfinite(size) else INDEX
 
     def _operand(
         self, type_: Any, value: Any, generic: str | None, hint: str, place: Span
@@ -392,10 +423,23 @@ def _with_axes(fragment: Fragment, values: Values) -> Mapping[str, Any]:
 
 def _refuse_unwritten(numbers: Array, place: Span) -> None:
     """Refuses numbers that no text of NNEF has, and no reader would take."""
-    if numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
-        raise InvalidGraphError("a number of the graph is infinite or NaN", place)
+    if numbers.dtype.kind == "f" and np.isnan(numbers).any():
+        raise InvalidGraphError(_NO_NUMBER, place)
     if numbers.dtype.kind == "i" and (numbers != numbers.astype(np.int32)).any():
         raise InvalidGraphError("an integer of the graph has more than 32 bits", place)
+
+
+_NO_NUMBER = "what is not a number has no literal in NNEF"
+
+
+def _literal(fragment: Fragment, value: Any, place: Span) -> Any:
+    """An argument that NNEF can write."""
+    numbers = [x for x in items_of(value) if isinstance(x, float)]
+    if any(map(isnan, numbers)):
+        message = f"'{fragment.name}' would read 'nan': {_NO_NUMBER}"
+        raise InvalidGraphError(message, place)
+    is_infinite = isinstance(value, float) and isinf(value)
+    return copysign(LARGEST, value) if is_infinite else value
 
 
 def _is_whole(value: Any) -> bool:

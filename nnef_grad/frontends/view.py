@@ -15,13 +15,11 @@ import numpy as np
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import InvalidGraphError, Problem
 from nnef_grad.base.source import Span
-from nnef_grad.frontends.reading import Reading
+from nnef_grad.frontends.reading import EXACT, Reading
 from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.graph.extents import Dimension, Extent
 from nnef_grad.graph.ir import Shape
-
-# Single precision holds all whole numbers below.
-EXACT = 2**24
+from nnef_grad.ops.join import BLOCK, positions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -134,10 +132,12 @@ class View:
 
     def positions(self, extent: Dimension, axis: int, rank: int) -> Any:
         """The numbers of all places along an axis, as scalars; counted, if it is open."""
-        shape = [extent if a == axis else 1 for a in range(rank)]
-        if isinstance(extent, int):
+        shape: list[Any] = [extent if a == axis else 1 for a in range(rank)]
+        if isinstance(extent, int) and extent <= BLOCK:
             self.reading.spend(extent)
             return self.constant(np.arange(float(extent)).reshape(shape), "scalar")
+        if isinstance(extent, int):
+            return self.reshaped(positions(self.reading.emitter, extent), shape)
         before = [(n - 1, 0) for n in shape]
         ones = self("constant", hint="ones", dtype="scalar", shape=shape, value=[1.0])
         count = self("box", ones, hint="count", size=shape, padding=before)

@@ -34,5 +34,7 @@ CONSTANTS = "nnef-grad/constants"
 
 
 def is_constant(label: str) -> bool:
-    """Whether a label is one of those that constants get which become variables."""
-    return re.fullmatch(rf"{CONSTANTS}(_\d+)?/\d+", label) is not None
+    """Whether a label is one of those that constants get which become variables: what the
+    compiler has made is no parameter of the model.
+    """
+    return re.fullmatch(rf"{CONSTANTS}(_\d+)?/\d+(_\d+)?", label) is not None

@@ -207,18 +207,18 @@ def gather_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
 
 def one_hot(emit: Emit, indices: Operand, extent: int) -> Tensor:
     """A row for each index: 1 in the column of its position, and otherwise 0."""
-    positions = _positions(emit, extent)
+    numbers = positions(emit, extent)
     index: Operand
     if isinstance(indices, Tensor):
         column = reshaped(emit, indices, (prod(indices.shape), 1), hint="column")
         index = emit("cast", column, dtype="scalar", hint="index")
     else:
         index = float(cast("int", indices))
-    taken = emit("eq", index, positions, hint="taken")
+    taken = emit("eq", index, numbers, hint="taken")
     return emit("select", taken, 1.0, 0.0, hint="onehot")
 
 
-def _positions(emit: Emit, count: int) -> Tensor:
+def positions(emit: Emit, count: int) -> Tensor:
     """A row of the numbers from 0 on. Many are the sums of where blocks of them begin and of
     the places in a block: the text is short. Those of an extent with symbols are counted.
     """
@@ -232,7 +232,7 @@ def _positions(emit: Emit, count: int) -> Tensor:
     if count <= BLOCK:
         return line(emit, range(count), "positions")
     blocks = -(-count // BLOCK)
-    column = reshaped(emit, _positions(emit, blocks), (blocks, 1), hint="blocks")
+    column = reshaped(emit, positions(emit, blocks), (blocks, 1), hint="blocks")
     begins = emit("mul", column, float(BLOCK), hint="begins")
     places = line(emit, range(BLOCK), "places")
     numbers = emit("add", begins, places, hint="numbers")

@@ -86,7 +86,7 @@ def chosen(
     own = {n: tensors[n] for n in labels if tensors[n] not in running}
     scalars = [name for name, tensor in own.items() if tensor.dtype == SCALAR.dtype]
     reached = {name for name in scalars if own[name] in sources}
-    # A target has made variables of them.
+    # A target, or the reader of a file, has made variables of them.
     constants = {name for name in scalars if is_constant(labels[name])}
     kinds = buffers(graph, data) if train is None else {}
     others = constants.union(kinds)
@@ -98,7 +98,7 @@ def chosen(
         message = f"nothing is left to train in graph '{graph.name}'"
         why = _why(wanted, frozen) if picked or train is None else "none is named"
         raise UsageError(f"{message}: {why}")
-    fixed = constants & reached - {*wanted}
+    fixed = constants & reached
     stay = [name for name in scalars if name in fixed]
     untrained = reached - frozen - fixed
     left = {name: kind for name, kind in kinds.items() if name in untrained}
@@ -192,6 +192,7 @@ def matching(
     patterns: str | Sequence[str], labels: Mapping[str, str], what: str = "variable"
 ) -> Iterator[str]:
     """The names of the variables whose label or name fits one of several patterns."""
+    labels = {name: label for name, label in labels.items() if not is_constant(label)}
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         is_plain = _WILDCARDS.isdisjoint(pattern)
         fits = pattern.__eq__ if is_plain else re.compile(translate(pattern)).match

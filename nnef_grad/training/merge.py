@@ -10,6 +10,7 @@ import numpy as np
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
+from nnef_grad.language.labels import is_constant
 from nnef_grad.model import declared_variables, load
 from nnef_grad.storage.containers import GRAPH, QUANTIZATION, Container, open_container
 from nnef_grad.storage.data import VariableData, load_data, parts_of
@@ -55,7 +56,7 @@ def merge(
     changed: dict[str, Array] = {}
     is_merged = False
     for name, label in graph.labels.items():
-        part = own.find(label)
+        part = None if is_constant(label) else own.find(label)
         value = None if part is None else _trained(stores, label, name, own)
         if value is None or part is None:
             continue

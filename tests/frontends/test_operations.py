@@ -67,6 +67,18 @@ def test_gradients_in_tract(model: Model, tmp_path: Path) -> None:
 # ---- The lists are whole ----
 
 
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("negative", [False, True])
+def test_infinities_that_are_asked_for(positive: bool, negative: bool) -> None:
+    flags = f"detect_positive = {positive}, detect_negative = {negative}".lower()
+    graph = nnef_grad.loads(
+        "version 1.0; extension tract_registry tract_core; graph g( x ) -> ( y ) {"
+        f" x = external(shape = [3]); y = tract_core_is_inf(x, {flags}); }}"
+    )
+    found = nnef_grad.evaluate(graph, {"x": [float("-inf"), 1.0, float("inf")]})["y"]
+    assert found.tolist() == [negative, False, positive]
+
+
 def test_every_operation_of_the_library_has_a_model() -> None:
     texts = "\n".join(model.text for model in MODELS)
     aliases = {

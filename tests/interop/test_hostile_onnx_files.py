@@ -217,7 +217,7 @@ def test_tables_of_inputs_are_made_within_a_limit() -> None:
 def test_the_mean_of_nothing_has_no_warning() -> None:
     nodes = [make("ReduceMean", "nothing", "t", keepdims=0), make("Add", "x t", "y")]
     found = refused(model_of(nodes, {"nothing": np.zeros(0, np.float32)}))
-    assert "infinite or NaN" in found
+    assert "what is not a number" in found
     assert "Warning" not in found
 
 
@@ -235,7 +235,7 @@ def test_long_loops_are_refused_before_they_begin() -> None:
     step = body([make("Identity", "c", "go"), make("Identity", "s0", "s0_")])
     count = {"n": np.int64(10**9)}
     loop = onnx.helper.make_node("Loop", ["n", "", "x"], ["y"], body=step)
-    assert "comes to more than" in refused(model_of([loop], count))
+    assert "more than 1,000 steps" in refused(model_of([loop], count))
 
 
 def test_nested_loops_are_unrolled_within_a_limit() -> None:
@@ -411,9 +411,9 @@ def test_a_refusal_names_the_file_as_it_is_called(path: str, here: Path) -> None
 
 def test_numbers_that_no_text_has_are_refused() -> None:
     node = make("LeakyRelu", "x", "y", alpha=float("nan"))
-    assert "infinite or NaN" in refused(model_of([node]))
+    assert "what is not a number" in refused(model_of([node]))
     row = make("Add", "x w", "y")
-    assert "infinite or NaN" in refused(model_of([row], {"w": np.float32("nan")}))
+    assert "what is not a number" in refused(model_of([row], {"w": np.float32("nan")}))
     far = model_of([make("GatherND", "x n", "y")], {"n": whole(2**40).reshape(1, 1)})
     assert "more than 32 bits" in refused(far)
 

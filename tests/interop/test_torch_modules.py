@@ -232,6 +232,25 @@ def test_what_is_trained() -> None:
     assert model.buffers == {"mean": "mean"}
 
 
+def test_a_large_tensor_that_is_no_state_is_a_constant() -> None:
+    """Its data are stored, and nothing trains it."""
+
+    class Scaled(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("turn", torch.randn(120, 110), persistent=False)
+            self.weight = nn.Parameter(torch.randn(110))
+
+        def forward(self, x: Any) -> Any:
+            return x @ self.turn * self.weight
+
+    model = interop.from_torch(Scaled(), (torch.randn(2, 120),))
+    assert len(model.data) == 2
+    for wrt in ("all", "variables"):
+        gradients = nnef_grad.differentiate(model.graph, wrt=wrt).gradients
+        assert {*gradients} - {"x"} == {"weight"}
+
+
 def test_a_tied_parameter_has_one_variable() -> None:
     model = exported(*MODULES["tied parameters"])
     assert model.parameters["encode.weight"] == model.parameters["decode.weight"]

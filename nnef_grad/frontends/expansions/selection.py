@@ -13,14 +13,18 @@ import numpy as np
 from nnef_grad.emit.arithmetic import MAX_ITEMS
 from nnef_grad.frontends.expansions.reductions import product
 from nnef_grad.frontends.values import (
+    as_extents,
+    described,
     dtype_of,
     is_known,
+    is_open,
     is_uniform,
     shape_of,
     simple,
 )
 from nnef_grad.frontends.view import View
 from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.ir import Tensor
 from nnef_grad.language.types import LARGEST
 
 # Each of the largest elements is a step of an unrolled loop.
@@ -29,19 +33,44 @@ MOST = 128
 _SMALLEST = [-LARGEST + i * 2.0**104 for i in range(3)]
 
 
+def from_begin(view: View, indices: Any, extent: Any) -> Any:
+    """Indices, of which negative ones count from the end, as ones that do not: scalars,
+    if that needs a computation.
+    """
+    is_fixed = is_known(indices) and not is_open(indices)
+    if is_fixed and not is_open(extent):
+        numbers = np.asarray(indices)
+        outside = (numbers < np.negative(extent)) | (numbers >= extent)
+        what = f"indices are outside of an axis of {described(extent)}"
+        view.require(not outside.any(), what)
+        return simple(np.where(numbers < 0, numbers + extent, numbers))
+    bound = view.reading.range_of(indices).lower
+    if (np.min(indices, initial=0) if is_fixed else bound) >= 0:
+        return indices
+    return _place(view, indices, extent)
+
+
+def _place(view: View, indices: Any, extent: Any) -> Any:
+    operands, hint = [_scalars(view, indices), extent], f"{view.hint}_place"
+    return view.reading.library("from_begin", operands, {}, hint, view.span)
+
+
 def gather(view: View, x: Any, indices: Any, axis: int, datum_type: str = "") -> Any:
-    """Rows at indices; known ones may count from the end."""
+    """Rows at indices, which may count from the end."""
     along = view.axis(axis, len(shape_of(x)))
-    if is_known(indices):
-        indices = np.mod(np.asarray(indices), shape_of(x)[along])
-        if is_known(x):
-            return simple(np.asarray(np.take(x, indices, along)))
-    elif along == 0 and len(rows := view.reading.empty_rows(x)) == 1:
+    extent = shape_of(x)[along]
+    whole = from_begin(view, indices, extent)
+    if is_known(x) and is_known(whole):
+        return simple(np.asarray(np.take(x, whole, along)))
+    if isinstance(whole, Tensor) and whole is not indices:
+        view.require_exact(extent - 1)
+    empty = [] if is_known(whole) or along else view.reading.empty_rows(x)
+    if len(empty) == 1:
         view.warn(
-            f"row {rows[0]} of the table has only zeros: if it is a padding_idx, it has"
+            f"row {empty[0]} of the table has only zeros: if it is a padding_idx, it has"
             " no gradient in PyTorch, but has one here, unless the training step is told"
         )
-    return view("gather", x, indices, axis=along)
+    return view("gather", x, whole, axis=along)
 
 
 def gather_elements(
@@ -56,6 +85,8 @@ def gather_elements(
     extent = shape[along]
     ranks = f"the operand has rank {rank}, and the indices have rank {len(wanted)}"
     view.require(len(wanted) == rank, ranks)
+    if from_end:
+        indices = from_begin(view, indices, extent)
     kept = [extent if a == along else n for a, n in enumerate(wanted)]
     if kept != list(shape):
         axes, begin = list(range(rank)), [0] * rank
@@ -66,7 +97,6 @@ def gather_elements(
         view("unsqueeze", last, hint="wide", axes=[along]),
         _scalars(view, view("unsqueeze", indices, hint="indices", axes=[rank])),
         view.positions(extent, rank, rank + 1),
-        extent=float(extent) if from_end else 0.0,
         axis=rank,
     )
 
@@ -99,10 +129,10 @@ def scatter_elements(
     for_each = is_one or shape_of(updates) == wanted
     view.require(for_each, "there must be an update for each index")
     extent, order = shape[along], _moved_last(along, rank)
+    if from_end:
+        indices = from_begin(view, indices, extent)
     if reduction == "none" and not is_one:
-        is_table = is_known(indices)
-        places = np.mod(np.asarray(indices), extent) if is_table else indices
-        _refuse_repeated(view, places, along)
+        _refuse_repeated(view, indices, along)
     padding = [(0, 0 if a == along else shape[a] - n) for a, n in enumerate(wanted)]
 
     def rows(value: Any, outside: float) -> Any:
@@ -111,14 +141,13 @@ def scatter_elements(
             value = view("pad", value, padding=padding, value=outside)
         return view("unsqueeze", view.transposed(value, order), axes=[along])
 
-    places = rows(_scalars(view, indices), -float(extent) - 1.0)
+    places = rows(_scalars(view, indices), -1.0)
     new = updates if is_one else rows(updates, 0.0)
     numbers = view.positions(extent, along, rank + 1)
-    end = float(extent) if from_end else 0.0
     if is_reduced:
-        hit = view.expand("hits", places, numbers, extent=end)
+        hit = view("eq", places, numbers, hint="hit")
         return _reduced(view, x, hit, new, reduction, includes)
-    return view.expand(name, x, places, new, numbers, extent=end, axis=rank)
+    return view.expand(name, x, places, new, numbers, axis=rank)
 
 
 _REDUCTIONS = ("mul", "mean", "max", "min")
@@ -184,8 +213,6 @@ def put_blocks(
     updates: Any,
     depth: int,
     reduction: str,
-    *,
-    from_end: bool = True,
 ) -> Any:
     """Replaces blocks with some numbers, counted in so many first axes, or adds to them."""
     name = _put(view, reduction, "put_rows", "put_row_sums")
@@ -193,7 +220,7 @@ def put_blocks(
     total, size = prod(shape[:depth]), prod(shape[depth:])
     last = int(np.max(number, initial=0)) if is_known(number) else total - 1
     view.require_exact(last)
-    settings: dict[str, Any] = {"extent": float(total) if from_end else 0.0}
+    settings: dict[str, Any] = {}
     updates, is_one = _one_of(updates, reduction)
     if is_one:
         name, settings["axis"] = "put_one", 1
@@ -219,17 +246,15 @@ def _one_of(updates: Any, reduction: str) -> tuple[Any, bool]:
     return updates, reduction == "none" and not shape_of(updates)
 
 
-def _block_numbers(view: View, indices: Any, places: Sequence[int]) -> Any:
+def _block_numbers(view: View, indices: Any, extents: Sequence[int]) -> Any:
     """The row-major numbers of blocks, as scalars; indices may count from the end."""
     shape = shape_of(indices)
     depth, last = shape[-1], len(shape) - 1
-    view.require(len(places) == depth, f"{depth} indices are for other axes")
+    view.require(len(extents) == depth, f"{depth} indices are for other axes")
     row = [1] * last + [depth]
-    number = _scalars(view, indices)
-    extents = _numbers(view, places, row)
-    is_before = view("lt", number, 0.0)
-    positive = view("select", is_before, view("add", number, extents), number)
-    steps = [prod(places[axis + 1 :]) for axis in range(depth)]
+    number = from_begin(view, indices, as_extents(extents).reshape(row))
+    positive = _scalars(view, number)
+    steps = [prod(extents[axis + 1 :]) for axis in range(depth)]
     parts = view("mul", positive, _numbers(view, steps, row), hint="parts")
     sums = view("sum_reduce", parts, hint="sums", axes=[last])
     return view("squeeze", sums, hint="number", axes=[last])
@@ -268,9 +293,7 @@ def _refuse_repeated(view: View, indices: Any, axis: int | None = None) -> None:
 
 
 def _scalars(view: View, x: Any) -> Any:
-    if is_known(x):
-        return np.asarray(x, float)
-    return view.reading.materialize(x, "scalar", f"{view.hint}_indices", view.span)
+    return view.reading.converted(x, "scalar", f"{view.hint}_indices", view.span)
 
 
 def _moved_last(axis: int, rank: int) -> list[int]:
@@ -322,7 +345,7 @@ def one_hot(
     rank = len(shape_of(indices)) + 1
     along = view.axis(axis, rank)
     wide = view("unsqueeze", indices, axes=[along])
-    number = view.reading.materialize(wide, "scalar", view.hint, view.span)
+    # An index outside is that of no place.
     positions = view.positions(extent, along, rank)
-    values = {"extent": float(extent), "off": off, "on": on}
-    return view.expand("one_hot", number, positions, **values)
+    number = _place(view, wide, float(extent))
+    return view.expand("one_hot", number, positions, off=off, on=on)

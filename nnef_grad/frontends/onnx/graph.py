@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -18,7 +19,7 @@ from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.conversion import declare_as_read
 from nnef_grad.frontends.onnx import operations as _operations  # noqa: F401
 from nnef_grad.frontends.onnx.idioms import with_idioms
-from nnef_grad.frontends.onnx.model import InFile, Model
+from nnef_grad.frontends.onnx.model import FIXED, InFile, Model
 from nnef_grad.frontends.onnx.operations.elementwise import DATA_TYPES
 from nnef_grad.frontends.onnx.parameters import warnings
 from nnef_grad.frontends.onnx.reading import OPERATIONS, ModelReading
@@ -67,7 +68,11 @@ def read(
     inputs = [v for v in graph.input if v.name not in arrays]
     extents = _input_shapes(inputs, shapes, batch, symbols)
     notes = warnings(graph, arrays)
-    known = {name: _value(reading, name, array) for name, array in arrays.items()}
+    fixed = _fixed(model)
+    known = {
+        name: array if name in fixed else _value(reading, name, array)
+        for name, array in arrays.items()
+    }
     fed = {v.name: _input(reading, v, extents[v.name]) for v in inputs}
     nodes = with_idioms(list(graph.node), _numbers(graph, arrays))
     for field, kept in ((graph.node, nodes), (graph.initializer, [])):
@@ -171,6 +176,14 @@ def _value(reading: ModelReading, name: str, array: Array) -> Any:
     if is_integer or not array.ndim or not array.size:
         return array
     return Later(lambda: reading.stored(name, array))
+
+
+def _fixed(model: Any) -> set[str]:
+    """The names of initializers that are no parameters, as a file says that is written here."""
+    (text,) = [p.value for p in model.metadata_props if p.key == FIXED][:1] or ["[]"]
+    with suppress(RecursionError, TypeError, ValueError):
+        return {*json.loads(text)}
+    return set()
 
 
 def _input(reading: ModelReading, value: Any, shape: Shape) -> Tensor:

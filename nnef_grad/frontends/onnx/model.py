@@ -10,6 +10,9 @@ from nnef_grad.base.arrays import Array
 from nnef_grad.base.frozen import FrozenDict
 from nnef_grad.graph.ir import Graph, Shape
 
+# The metadata that says which initializers of a file are constants.
+FIXED = "nnef_grad.constants"
+
 
 class InFile(NamedTuple):
     """How tensors of a graph appear in an ONNX file, where that is another way.

@@ -8,7 +8,7 @@ result, or a list of the values of several.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -183,7 +183,10 @@ class ModelReading(Conversion):
         except Exception as error:  # of whatever type onnx raises
             what = f"onnx cannot evaluate {_described(proto)}: {error}"
             raise UnsupportedError(self.refusal(what)) from error
-        if proto.op_type == "Constant" and results[0].dtype.kind == "f":
+        # What is computed of a large weight, such as its transpose, takes its place.
+        is_large = results[0].size > MOST_ELEMENTS
+        is_weight = is_large and any(id(x) in self._named for x in arrays)
+        if (proto.op_type == "Constant" or is_weight) and results[0].dtype.kind == "f":
             self._named[id(results[0])] = results[0], proto.output[0]
         return results
 
@@ -220,7 +223,7 @@ class ModelReading(Conversion):
         return valid
 
     def materialize(self, value: Any, dtype: str, hint: str, span: Span) -> Any:
-        """As in `Conversion`; what may be a parameter is a variable."""
+        """As in `Conversion`; a possible parameter, or a large table, is a variable."""
         if id(value) in self._made:
             return self.cast(self._made[id(value)][1], dtype, hint, span)
         if not self.is_parameter(value, dtype) or self.emitter is not self._outermost:
@@ -228,7 +231,8 @@ class ModelReading(Conversion):
         _, name = self._named.get(id(value), (None, None))
         kinds: dict[str, Any] = {"scalar": np.float32, "integer": np.int64}
         array = converted(value, dtype).astype(kinds.get(dtype, np.bool_))
-        variable = self.variable(name or hint, array, dtype)
+        make = partial(self.variable, name) if name else partial(self.table, hint)
+        variable = make(array, dtype)
         self._made[id(value)] = value, variable
         return variable
 

@@ -120,8 +120,7 @@ class ProgramValues(Conversion):
         is_table = is_large and dtype == "scalar" and value.dtype.kind != "O"
         if not is_table or is_uniform(array := converted(value, dtype)):
             return super().materialize(value, dtype, hint, span)
-        table = torch.from_numpy(array.astype(np.float32))
-        return self.variable(f"tables.{hint}", table)
+        return self.table(hint, array.astype(np.float32), dtype)
 
 
 # ---- Tensors as arrays, and their data types ----

@@ -17,6 +17,7 @@ from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import replace_variables
 from nnef_grad.interpreter.execution import Feeds, collect_feeds
+from nnef_grad.language.labels import is_constant
 from nnef_grad.model import (
     Options,
     Shapes,
@@ -169,7 +170,8 @@ class Module(nn.Module):  # type: ignore[misc]
         parameters, trainable = contents.parameters, contents.trainable
         for label, tensor in self._variables.items():
             name, value = graph.names[tensor], values[tensor]
-            is_free = tensor.dtype == "scalar" and label not in buffers
+            is_fixed = label in buffers or is_constant(label)
+            is_free = tensor.dtype == "scalar" and not is_fixed
             if is_free and (parameters is None or name in parameters):
                 is_trained = trainable is None or name in trainable
                 value = nn.Parameter(value, requires_grad=is_trained)

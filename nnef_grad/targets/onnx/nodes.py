@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from nnef_grad.base.arrays import Array, Data
 from nnef_grad.base.errors import UnsupportedError, UsageError
-from nnef_grad.frontends.onnx.model import InFile
+from nnef_grad.frontends.onnx.model import FIXED, InFile
 from nnef_grad.frontends.view import entering
 from nnef_grad.graph.extents import Dimension, Extent, has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor
@@ -20,6 +20,7 @@ from nnef_grad.graph.loops import Loop, is_loop
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.printer import print_operation
 from nnef_grad.graph.symbols import number_needed_by, symbols
+from nnef_grad.language.labels import is_constant
 from nnef_grad.ops.traits import FED
 from nnef_grad.targets.tensors import DTYPES
 
@@ -35,6 +36,16 @@ def _declared(name: str, dtype: str, shape: Shape) -> Any:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(DTYPES[dtype]))
     extents = [str(n) if has_symbols(n) else n for n in shape]
     return helper.make_tensor_value_info(name, kind, extents)
+
+
+def _typed(value: Any, dtype: Any, title: str) -> Array:
+    """An array of a data type, which must have its numbers."""
+    with np.errstate(over="raise"):
+        try:
+            return np.asarray(value).astype(dtype, copy=False)
+        except FloatingPointError:
+            what = f"{title} has a number that is too large for {np.dtype(dtype)}"
+            raise UsageError(f"{what}, as it would be in the ONNX file") from None
 
 
 class Nodes:
@@ -142,15 +153,15 @@ class Nodes:
             message = f"the data of {title} have the shape {given}"
             raise UsageError(f"{message}, and not {own}")
         name, shape = self._outside.get(tensor, (self._names[tensor], tensor.shape))
-        array = value.astype(dtype, copy=False)
-        self.arrays[name] = array.reshape(shape)
+        self.arrays[name] = _typed(value, dtype, title).reshape(shape)
 
     def _constant(self, operation: Operation) -> None:
         """Keeps a constant, of which one element may stand for all."""
         (tensor,) = operation.outputs
-        value: Array = np.array(operation.attributes["value"], DTYPES[tensor.dtype])
+        items, name = operation.attributes["value"], self._names[tensor]
+        value = _typed(items, DTYPES[tensor.dtype], f"'{name}'")
         if value.size != 1 or set(tensor.shape) <= {1}:
-            self._keep(self._names[tensor], value.reshape(tensor.shape))
+            self._keep(name, value.reshape(tensor.shape))
         else:
             one = numpy_helper.from_array(value.reshape(1))
             self.node("ConstantOfShape", [self.extents(tensor.shape)], value=one)
@@ -177,6 +188,10 @@ class Nodes:
             )
             for kind, related in metadata.items()
         }
+        labelled = zip(graph.variables, graph.labels.values(), strict=True)
+        stored = [self._names[x] for x, label in labelled if is_constant(label)]
+        fixed = [*(constant.name for constant in self.constants), *stored]
+        texts |= {FIXED: json.dumps(fixed)} if fixed else {}
         helper.set_model_props(model, texts)
         return model
 
@@ -198,7 +213,7 @@ class Nodes:
 
     def constant(self, value: Any, dtype: type, hint: str) -> str:
         """The name of a constant."""
-        array: Array = np.array(value, dtype)
+        array = _typed(value, dtype, self._title)
         key, root = (dtype, array.shape, array.tobytes()), self._root
         if key not in root._known:
             root._known[key] = self._keep(root.fresh(hint), array)
@@ -289,9 +304,16 @@ class Nodes:
     ) -> None:
         """Adds a node with these results."""
         comment = self._comment()
+        for name, value in attributes.items():
+            if isinstance(value, float):
+                attributes[name] = _typed(value, np.float32, self._title).item()
         self.made.append(
             helper.make_node(kind, inputs, outputs, outputs[0], comment, **attributes)
         )
+
+    @property
+    def _title(self) -> str:
+        return f"'{self._operation.name}'" if self._operation else "the graph"
 
     def _comment(self) -> str:
         """The forward operation whose derivative the nodes are part of."""

@@ -162,8 +162,23 @@ def _cast(node: Node, x: Any, like: Any = None) -> Any:
     dtype = DATA_TYPES.get(node.get("to", 0)) if like is None else dtype_of(like)
     if dtype is None:
         node.refuse("NNEF does not have the data type")
-    return node.converted(x, dtype)
+    whole = node.converted(x, dtype)
+    bits = _BITS.get(node.get("to", 0))
+    return whole if bits is None or is_known(whole) else _wrapped(node, x, whole, *bits)
 
+
+def _wrapped(node: Node, x: Any, whole: Any, first: int, count: int) -> Any:
+    """Integers as some of few bits, unless they are certainly among these."""
+    own = node.reading.range_of(x)
+    if first - 1 < own.lower and own.upper < first + count:
+        return whole
+    settings = {"first": float(first), "count": float(count)}
+    number = node.expand("wrapped", node.scalars(whole), **settings)
+    return node("cast", number, dtype="integer")
+
+
+# The least integer of few bits, and how many there are, by the numbers that ONNX has for types.
+_BITS = {2: (0, 2**8), 3: (-(2**7), 2**8), 4: (0, 2**16), 5: (-(2**15), 2**16)}
 
 # The data types of NNEF, by the numbers that ONNX has for types.
 DATA_TYPES = {

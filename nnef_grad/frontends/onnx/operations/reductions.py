@@ -18,6 +18,11 @@ _REDUCTIONS = {
     "ReduceSumSquare": "square_reduce",
 }  # fmt: skip
 
+# What they do to each element, where none are added.
+_OF_EACH = {
+    "ReduceL1": "abs", "ReduceL2": "abs", "ReduceLogSum": "log", "ReduceSumSquare": "sqr",
+}  # fmt: skip
+
 
 @onnx_op(*_REDUCTIONS, "ReduceProd")
 def _reduction(node: Node, x: Any, *_: Any) -> Any:
@@ -25,7 +30,8 @@ def _reduction(node: Node, x: Any, *_: Any) -> Any:
     items = node.items("axes", 1, [])
     axes = node.axes(items, len(shape_of(x)))
     if not axes or (not items and node.get("noop_with_empty_axes", 0)):
-        return x
+        each = _OF_EACH.get(node.kind)
+        return node(each, x) if each else x
     name = _REDUCTIONS.get(node.kind, "")
     if not name:
         reduced = product(node, x, axes)

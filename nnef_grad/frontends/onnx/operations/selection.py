@@ -39,7 +39,8 @@ def _scatter_blocks(node: Node, x: Any, indices: Any, updates: Any) -> Any:
     if not is_known(indices) or reduction not in ("none", "add"):
         return expansion.scatter_blocks(node, x, indices, updates, reduction)
     # Negative indices count from the end.
-    table = np.mod(np.asarray(indices), places).reshape(-1, len(places))
+    table = expansion.from_begin(node, indices, np.array(places))
+    table = table.reshape(-1, len(places))
     own = [np.unique(column) for column in table.T]
     # A grid of all others may be too large.
     if prod(map(len, own)) == len(table):

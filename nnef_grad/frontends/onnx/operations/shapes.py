@@ -176,7 +176,8 @@ def _bounds(
     """
     if not has_symbols((extent, first, last)):
         begin, end, _ = slice(first, last, step).indices(extent)
-        return begin, end if end >= 0 else -FAR
+        # Before the first element, a descending one begins with it, and not as in Python.
+        return max(begin, 0), end if end >= 0 else -FAR
     node.require(step > 0, "it goes backward along an extent with a symbol")
 
     def place(bound: Any) -> Any:

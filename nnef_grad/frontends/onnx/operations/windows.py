@@ -62,11 +62,16 @@ def _conv_transpose(node: Node, x: Any, w: Any, b: Any = None) -> Any:
     axes = _axes(node, x, shape_of(w)[2:])
     more = node.get("output_padding", [0] * len(axes))
     shape: Any = node.get("output_shape", None)
-    if shape is None and _auto_pad(node).startswith("SAME"):
+    is_same = shape is None and _auto_pad(node).startswith("SAME")
+    if is_same:
         shape = [axis.given * axis.stride for axis in axes]
     if shape is not None:
         columns = zip(axes, more, shape[-len(axes) :], strict=True)
         totals = [axis.reach(axis.given) + n - extent for axis, n, extent in columns]
+        # Runtimes differ in where they put what is missing.
+        is_long = not any(may_exceed(0, n) for n in totals)
+        what = "auto_pad must not be SAME where the kernel is shorter than the stride"
+        node.require(is_long or not is_same, what)
         axes = _with_halves(axes, totals, _auto_pad(node) != "SAME_UPPER")
     axes = [axis.longer(n) for axis, n in zip(axes, more, strict=True)]
     return windows.deconv(node, x, w, node.row(b), axes, node.get("group", 1))
@@ -76,8 +81,17 @@ def _conv_transpose(node: Node, x: Any, w: Any, b: Any = None) -> Any:
 def _pool(node: Node, x: Any) -> Any:
     node.require(node.get("storage_order", 0) == 0, "storage_order must be 0")
     node.require(not node.uses(1), "the indices must not be used")
-    axes = _same(node, _axes(node, x, node.get("kernel_shape", [])))
-    is_same = _auto_pad(node).startswith("SAME")
+    plain = _axes(node, x, node.get("kernel_shape", []))
+    axes, is_same = _same(node, plain), _auto_pad(node).startswith("SAME")
+    is_dense = all(
+        a.dilation == 1 and not may_exceed(a.given, a.reach(-(-a.given // a.stride)))
+        for a in plain
+    )
+    # Runtimes differ in how they pad these.
+    what = (
+        "auto_pad must not be SAME where windows have dilations or leave elements out"
+    )
+    node.require(is_dense or not is_same, what)
     rounds_up = bool(node.get("ceil_mode", 0)) and not is_same
     if node.kind == "AveragePool":
         counts = bool(node.get("count_include_pad", 0))

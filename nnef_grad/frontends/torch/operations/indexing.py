@@ -15,10 +15,12 @@ import torch
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.expansions.selection import (
+    from_begin,
     gather_elements,
     put_blocks,
     scatter_elements,
 )
+from nnef_grad.frontends.reading import EXACT
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.refused import OF_DATA
 from nnef_grad.frontends.torch.operations.shapes import (
@@ -26,13 +28,11 @@ from nnef_grad.frontends.torch.operations.shapes import (
     flat,
     in_memory,
     move_axes,
-    place_of,
     rows,
     section,
     select,
 )
 from nnef_grad.frontends.values import broadcast_shapes, dtype_of, is_known, shape_of
-from nnef_grad.frontends.view import EXACT
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Shape
 
@@ -95,7 +95,7 @@ def _numbers(call: Call, x: Any, chosen: Selection) -> Any:
         call.require_exact(prod(extents) - 1)
     number: Any = None
     for i, (index, extent) in enumerate(zip(chosen.indices, extents, strict=True)):
-        place = place_of(call, index, extent)
+        place = from_begin(call, index, extent)
         stride = prod(extents[i + 1 :])
         part = call("mul", place, stride, hint="part") if stride != 1 else place
         number = call("add", *call.aligned(number, part), hint="number") if i else part
@@ -156,9 +156,9 @@ def _of_rows(call: Call, x: Any, chosen: Selection) -> Any:
 def _picked(call: Call, x: Any, column: Any, axis: int) -> Any:
     """The element of each row at an index."""
     extent = shape_of(x)[axis]
-    places = call.positions(extent, axis, len(shape_of(x)))
-    number, end = call.typed(column, "scalar"), float(extent)
-    return call.expand("pick", x, number, places, extent=end, axis=axis)
+    numbers = call.positions(extent, axis, len(shape_of(x)))
+    number = call.typed(from_begin(call, column, extent), "scalar")
+    return call.expand("pick", x, number, numbers, axis=axis)
 
 
 def _sliced(call: Call, x: Any, chosen: Selection) -> tuple[Any, Selection]:
@@ -266,8 +266,8 @@ def _index_fill(call: Call, x: Any, axis: int, numbers: Any, value: Any) -> Any:
     if not shape_of(x):
         return value
     along = call.axis(axis, len(shape_of(x)))
-    places = place_of(call, numbers, shape_of(x)[along])
-    return _put_one(call, x, places, value, [along])
+    numbers = from_begin(call, numbers, shape_of(x)[along])
+    return _put_one(call, x, numbers, value, [along])
 
 
 def _put(call: Call, x: Any, numbers: Any, updates: Any, is_added: bool) -> Any:
@@ -280,7 +280,7 @@ def _put(call: Call, x: Any, numbers: Any, updates: Any, is_added: bool) -> Any:
             return _put_rows(call, x, places, updates, 0, is_added)
         call.require(is_added, _ORDER)
     reduction = "add" if is_added else "none"
-    return put_blocks(call, x, numbers, updates, 1, reduction, from_end=False)
+    return put_blocks(call, x, numbers, updates, 1, reduction)
 
 
 def _put_rows(
@@ -391,8 +391,8 @@ def _row(call: Call, value: Any) -> Any:
 def put(call: Call, x: Any, numbers: Any, source: Any, accumulate: bool = False) -> Any:
     """Elements in place of those with some numbers, or added to them."""
     whole = flat(call, x)
-    places = place_of(call, numbers, shape_of(whole)[0])
-    y = _put(call, whole, places, flat(call, source), accumulate)
+    numbers = from_begin(call, numbers, shape_of(whole)[0])
+    y = _put(call, whole, numbers, flat(call, source), accumulate)
     return call.reshaped(y, shape_of(x))
 
 

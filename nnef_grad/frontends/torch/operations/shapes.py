@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.base.arrays import Array
+from nnef_grad.frontends.expansions.selection import from_begin
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.values import converted, is_known, shape_of, simple
+from nnef_grad.frontends.values import converted, shape_of
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Shape, Tensor
 
@@ -212,19 +213,10 @@ def select(call: Call, x: Any, axis: int, index: Any) -> Any:
     """The row at an index."""
     along = call.axis(axis, len(shape_of(x)))
     if isinstance(index, Tensor):
-        return rows(call, x, place_of(call, index, shape_of(x)[along]), along)
+        return rows(call, x, from_begin(call, index, shape_of(x)[along]), along)
     begin = index + shape_of(x)[along] if index < 0 else index
     part = section(call, x, along, begin, begin + 1)
     return call("squeeze", part, axes=[along])
-
-
-def place_of(call: Call, index: Any, extent: Any) -> Any:
-    """Indices, of which negative ones count from the end, as numbers."""
-    if is_known(index) and (np.asarray(index) >= 0).all():
-        return index
-    if is_known(index) and not has_symbols(extent):
-        return simple(np.asarray(np.mod(index, extent)))
-    return call.expand("from_begin", call.typed(index, "scalar"), extent)
 
 
 @aten(
