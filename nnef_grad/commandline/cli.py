@@ -102,12 +102,13 @@ def complete_names(
 
 
 class Finite(click.FloatRange):
-    """A number in a range, in which neither infinity nor NaN are."""
+    """A number in a range, in which neither infinity nor NaN are, nor what is almost infinite."""
 
     def convert(self, *given: Any) -> float:
         """The number of a word."""
         number: float = super().convert(*given)
-        if not isfinite(number):
+        # GiB are multiplied to be bytes.
+        if not isfinite(number * 2.0**30):
             self.fail(f"{number} is not finite.", *given[1:])
         return number
 
@@ -285,7 +286,7 @@ OPTIONS: Groups = {
         option(
             "--check-memory",
             "The most memory that --check may take, in GiB; by default, all of the machine's.",
-            type=Finite(min=0, max=2**30, min_open=True),
+            type=Finite(min=0, min_open=True),
             metavar="GIB",
         ),
         option(

@@ -355,7 +355,9 @@ def test_constants_that_are_no_numbers(
     nodes.append(make(kind, f"{'b ' if kind == 'Where' else ''}x {number}"))
     data: Any = {"c": np.float32(np.nan), "s": np.array([3])}
     path = save(tmp_path, nodes, {"x": scalars(3)}, **data)
-    with pytest.raises(nnef_grad.UnsupportedError, match=f"'{kind}' is not .* not a number"):
+    with pytest.raises(
+        nnef_grad.UnsupportedError, match=f"'{kind}' is not .* not a number"
+    ):
         interop.from_onnx(path)
 
 

@@ -390,7 +390,7 @@ def test_a_maximum_is_a_product_with_where_it_is_found() -> None:
         "y_after_2 = gt(y_middles_2, y_first_2);",
         "y_before_2 = lt(y_middles_2, y_last_2);",
         "y_inside_2 = and(y_after_2, y_before_2);",
-        "y_ceiling_2 = select(y_inside_2, 1e+38, -1e+38);",
+        "y_ceiling_2 = select(y_inside_2, 3.4028234663852886e+38, -3.4028234663852886e+38);",
         "y_ceiling_of_lines_2 = unsqueeze(y_ceiling_2, axes = [1]);",
         "y_limited_2 = min(y_lines_2, y_ceiling_of_lines_2);",
         "y_index_2 = argmax_reduce(y_limited_2, axes = [3]);",

@@ -632,7 +632,7 @@ grad_x_moved = transpose(grad_y, axes = [3, 0, 1, 2]);
 grad_x_lines = reshape(grad_x_moved, shape = [4, 64]);
 grad_x_moved_1 = transpose(x, axes = [3, 0, 1, 2]);
 grad_x_lines_1 = reshape(grad_x_moved_1, shape = [8, 64]);
-grad_x_padded = pad(grad_x_lines_1, padding = [(0, 2), (0, 0)], value = -3e+38);
+grad_x_padded = pad(grad_x_lines_1, padding = [(0, 2), (0, 0)], value = -3.4028234663852886e+38);
 grad_x_phases = reshape(grad_x_padded, shape = [5, 2, 64]);
 grad_x_slice = slice(grad_x_phases, axes = [1], begin = [0], end = [1]);
 grad_x_phase = reshape(grad_x_slice, shape = [5, 64]);
