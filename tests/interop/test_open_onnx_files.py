@@ -404,3 +404,46 @@ def test_an_open_extent_is_true(tmp_path: Path) -> None:
     onnx.save(onnx.parser.parse_model(text), path)
     graph = interop.from_onnx(path).graph
     assert [op.name for op in graph.operations] == ["external", "sin"]
+
+
+# ---- A row that every extent has ----
+
+ROWS = [np.int64(0), np.int64(-1), np.array([0]), np.array([[-1]])]
+
+
+@pytest.mark.parametrize("extents", [("n", "t", 4), (2, 5, 4)], ids=["open", "closed"])
+@pytest.mark.parametrize("index", ROWS, ids=str)
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_the_first_and_the_last_row(
+    axis: int, index: Any, extents: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [
+        helper.make_node("Gather", ["x", "i"], ["row"], axis=axis),
+        helper.make_node("Tanh", ["row"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info("x", kind, extents)]
+    results = [helper.make_tensor_value_info("y", kind, None)]
+    stored = [onnx.numpy_helper.from_array(index, "i")]
+    graph = helper.make_graph(nodes, "net", ends, results, stored)
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), "m.onnx")
+    model = interop.from_onnx("m.onnx")
+    backward = nnef_grad.differentiate(model.graph)
+    kinds = {operation.name for operation in backward.graph.operations}
+    assert kinds.isdisjoint({"gather", "matmul", "eq"}), "a row is a slice"
+    interop.to_onnx(nnef_grad.lower(backward.graph, "onnx").graph, "b.onnx")
+    for sizes in ((1, 1), (2, 5)):
+        x = RANDOM.standard_normal((*(sizes if extents[0] == "n" else (2, 5)), 4))
+        y = np.tanh(np.take(x, index, axis))
+        dy = RANDOM.standard_normal(y.shape)
+        wanted = np.zeros_like(x)
+        place = [slice(None)] * 3
+        place[axis] = np.ravel(index)
+        wanted[tuple(place)] = np.reshape(
+            dy * (1 - y * y), np.take(x, np.ravel(index), axis).shape
+        )
+        fed = {"x": np.float32(x), "grad_y": np.float32(dy)}
+        found = run(Path("b.onnx"), fed)["grad_x"]
+        np.testing.assert_allclose(found, wanted, atol=1e-6)

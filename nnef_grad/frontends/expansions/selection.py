@@ -59,6 +59,8 @@ def gather(view: View, x: Any, indices: Any, axis: int, datum_type: str = "") ->
     """Rows at indices, which may count from the end."""
     along = view.axis(axis, len(shape_of(x)))
     extent = shape_of(x)[along]
+    if (begin := _one_row(indices, extent)) is not None and not is_known(x):
+        return _row(view, x, along, begin, len(shape_of(indices)))
     whole = from_begin(view, indices, extent)
     if is_known(x) and is_known(whole):
         return simple(np.asarray(np.take(x, whole, along)))
@@ -71,6 +73,26 @@ def gather(view: View, x: Any, indices: Any, axis: int, datum_type: str = "") ->
             " no gradient in PyTorch, but has one here, unless the training step is told"
         )
     return view("gather", x, whole, axis=along)
+
+
+def _one_row(indices: Any, extent: Any) -> Any:
+    """Where a row begins, if the index is that of one that every extent has; or None."""
+    if not is_known(indices) or is_open(indices) or np.size(indices) != 1:
+        return None
+    index = int(np.asarray(indices).item())
+    ends = (extent, extent) if isinstance(extent, int) else (1, 1)
+    if not -ends[0] <= index < ends[1]:
+        return None
+    return index + extent if index < 0 else index
+
+
+def _row(view: View, x: Any, axis: int, begin: Any, rank: int) -> Any:
+    """A row along an axis, with so many axes of one element in the place of this one."""
+    more = list(range(axis, axis + rank - 1))
+    row = view.piece(x, axis, begin, begin + 1, None if rank == 1 else "row")
+    if not rank:
+        return view("squeeze", row, axes=[axis])
+    return view("unsqueeze", row, axes=more) if more else row
 
 
 def gather_elements(
