@@ -24,15 +24,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write what the compiler says now into tests/cases and the pages",
     )
-
-
-# How many parametrizations of a test `make test` takes.
-SOME = 5
+    parser.addoption(
+        "--some",
+        type=int,
+        default=5,
+        help="how many parametrizations of a test are not thorough: those of `make test`",
+    )
 
 
 # Before pytest looks for the marks that it is to leave out.
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
     """Marks as thorough what is left to `make test-all`: of each test all but some of its
     parametrizations. They are chosen by their names, since every third of a product of three
     borders and ten shapes were always the same border.
@@ -43,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             tests[item.nodeid.partition("[")[0]].append(item)
     for alike in tests.values():
         alike.sort(key=lambda item: crc32(item.name.encode()))
-        for item in alike[SOME:]:
+        for item in alike[config.getoption("--some") :]:
             item.add_marker("thorough")
 
 
