@@ -83,6 +83,10 @@ def refuse_endless(model: Any, name: str, most: int) -> None:
     """Refuses functions that call themselves, or that come to too many nodes when their
     bodies take the place of calls.
     """
+    for (domain, kind, _), count in Counter(map(_key, model.functions)).items():
+        if count > 1:
+            message = f"the function '{domain}.{kind}' is there {count} times"
+            raise UsageError(f"'{name}' is not valid: {message}")
     work = {_key(f): _own_work(f) for f in model.functions}
     calls = {_key(f): Counter(map(_called, nodes_of(f))) for f in model.functions}
     inner = {key: calls.keys() & called.keys() for key, called in calls.items()}
