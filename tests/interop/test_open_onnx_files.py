@@ -439,7 +439,7 @@ def test_the_first_and_the_last_row(
         y = np.tanh(np.take(x, index, axis))
         dy = RANDOM.standard_normal(y.shape)
         wanted = np.zeros_like(x)
-        place = [slice(None)] * 3
+        place: list[Any] = [slice(None)] * 3
         place[axis] = np.ravel(index)
         wanted[tuple(place)] = np.reshape(
             dy * (1 - y * y), np.take(x, np.ravel(index), axis).shape
