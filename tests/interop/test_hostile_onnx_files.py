@@ -299,6 +299,15 @@ def test_what_onnx_says_of_functions_is_a_message() -> None:
     assert "not valid" in refused(model)
 
 
+def test_a_definition_that_does_not_fit_is_a_message() -> None:
+    """Onnx raises errors of several kinds where it puts one in the place of an operation."""
+    mapped = onnx.helper.make_graph(
+        [make("Relu", "e", "r")], "body", [value("e")], [value("r")]
+    )
+    node = onnx.helper.make_node("SequenceMap", ["x"], ["y"], body=mapped)
+    assert "SequenceMap" in refused(model_of([node]))
+
+
 # ---- What is not valid ----
 
 

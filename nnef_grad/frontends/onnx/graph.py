@@ -95,7 +95,9 @@ def _expanded(model: Any, name: str) -> Any:
     kinds = {n.op_type for n in nodes_of(model.graph) if n.domain in DOMAINS}
     for kind in sorted(kinds & _DEFINED - _KNOWN):
         # Without its definition, or types that this depends on, it is refused later.
-        with suppress(RuntimeError, TypeError, ValidationError, InferenceError):
+        with suppress(
+            RuntimeError, TypeError, ValueError, ValidationError, InferenceError
+        ):
             typed = infer_shapes(model)
             model = inline_selected_functions(
                 typed, [("", kind)], inline_schema_functions=True
