@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from onnx.checker import ValidationError
-from onnx.defs import get_all_schemas
+from onnx.defs import get_schema, has
 from onnx.inliner import inline_local_functions, inline_selected_functions
 from onnx.numpy_helper import to_array
 from onnx.shape_inference import InferenceError, infer_shapes
@@ -93,7 +93,7 @@ def _expanded(model: Any, name: str) -> Any:
             reason, *_ = str(error).splitlines()
             raise UsageError(f"'{name}' is not valid: {reason}") from None
     kinds = {n.op_type for n in nodes_of(model.graph) if n.domain in DOMAINS}
-    for kind in sorted(kinds & _DEFINED - _KNOWN):
+    for kind in filter(_is_defined, sorted(kinds - _KNOWN)):
         # Without its definition, or types that this depends on, it is refused later.
         with suppress(
             RuntimeError, TypeError, ValueError, ValidationError, InferenceError
@@ -106,11 +106,14 @@ def _expanded(model: Any, name: str) -> Any:
 
 
 _KNOWN = OPERATIONS.keys() | {"Constant"}
-_DEFINED = {
-    schema.name
-    for schema in get_all_schemas()
-    if schema.has_function or schema.has_context_dependent_function
-}
+
+
+def _is_defined(kind: str) -> bool:
+    """Whether ONNX defines an operation by others."""
+    schema = get_schema(kind) if has(kind) else None
+    return schema is not None and (
+        schema.has_function or schema.has_context_dependent_function
+    )
 
 
 # ---- What cannot be read ----

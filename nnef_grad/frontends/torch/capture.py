@@ -45,7 +45,7 @@ def capture(
                 raise
             raise UnsupportedError(_message(error, seen)) from error
     _refuse_states(module, seen, program)
-    named = ", ".join(map(repr, sorted({*seen.own})))
+    named = ", ".join(map(repr, seen.own))
     what = f"the forward computation of {named} is differentiated, not its backward function"
     return program, [*seen.unseen, *([what] if seen.own else [])]
 

@@ -42,7 +42,6 @@ class Seen:
 
     Attributes:
         allows_own_backward: whether functions may have a backward function of their own.
-        own: the names of those that have one.
         derivatives: the lines where derivatives are taken.
         states: modules, and their attributes that were given other tensors.
         unseen: warnings about what cannot be seen with this release of torch.
@@ -52,13 +51,17 @@ class Seen:
     """
 
     allows_own_backward: bool
-    own: list[str] = field(default_factory=list)
     derivatives: list[str] = field(default_factory=list)
     states: list[tuple[nn.Module, str]] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
     entered: set[Any] = field(default_factory=set)
     depth: int = 0
     stack: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def own(self) -> list[str]:
+        """The names of functions whose forward computation is read, in order."""
+        return sorted({f.__name__ for f in self.entered - {CheckpointFunction}})
 
 
 # The functions below that call what they stand for: an exception there is not theirs.
@@ -242,15 +245,11 @@ def _applied(original: Any) -> Any:
 
 def _notice(seen: Seen, function: Any) -> None:
     """Refuses a function with its own backward function, or reads its forward computation."""
-    # What this one computes again in the backward pass is what it computes here.
-    if function is not CheckpointFunction:
-        if not seen.allows_own_backward:
-            message = (
-                f"'{function.__name__}' has its own backward function, at {caller()}"
-            )
-            advice = "allow_own_backward=True differentiates its forward computation"
-            raise UnsupportedError(f"{message}: {advice}")
-        seen.own.append(function.__name__)
+    # What that one computes again in the backward pass is what it computes here.
+    if not (seen.allows_own_backward or function is CheckpointFunction):
+        message = f"'{function.__name__}' has its own backward function, at {caller()}"
+        advice = "allow_own_backward=True differentiates its forward computation"
+        raise UnsupportedError(f"{message}: {advice}")
     if function not in seen.entered:
         seen.entered.add(function)
         replacement = staticmethod(_without_stops(function.forward))
