@@ -19,7 +19,7 @@ from fuzz.inputs import Command, Input
 
 # Commands are forks, which have imported it then.
 from nnef_grad.frontends.onnx import graph as _graph_of_files  # noqa: F401
-from nnef_grad.frontends.onnx.reading import OPERATIONS
+from nnef_grad.frontends.onnx.node import OPERATIONS
 
 NUMBERS = [0, 1, 1, 1, 2, 2, 2, 3, 3, 4, 7, -1, -1, -2, 100, 3000, 10**5, 10**9]
 NUMBERS += [2**31, 2**62, 2**63 - 1, -(2**63)]

@@ -110,6 +110,7 @@ _ARGUMENTS: dict[str, Argument] = {
     "jacobian": lambda _, __: ["--jacobian"],
     "seed": lambda rng, _: ["--seed", rng.choice(["ones", "ones", "input", "twos"])],
     "with outputs": lambda _, __: ["--with-outputs"],
+    "per example": lambda _, __: ["--per-example"],
     "input shape": lambda rng, names: ["--input-shape", _shape(rng, names)],
     "batch": lambda rng, _: [
         "--batch",

@@ -11,6 +11,8 @@ from nnef_grad.autodiff.compositions import jacobian as jacobian
 from nnef_grad.autodiff.compositions import jvp as jvp
 from nnef_grad.autodiff.compositions import saliency as saliency
 from nnef_grad.autodiff.differentiate import differentiate as differentiate
+from nnef_grad.autodiff.laplacians import divergence as divergence
+from nnef_grad.autodiff.laplacians import laplacian as laplacian
 from nnef_grad.autodiff.recompute import Recomputation as Recomputation
 from nnef_grad.autodiff.recompute import recompute as recompute
 from nnef_grad.autodiff.rules import Rules as Rules

@@ -25,8 +25,13 @@ from nnef_grad.emit.quantization import read_quantization
 from nnef_grad.frontends import TRACT, dialect_of
 from nnef_grad.graph.ir import Graph, Shape
 from nnef_grad.graph.printer import has_standard_text, print_graph, print_quantization
+from nnef_grad.language.labels import label_key
 from nnef_grad.language.library import STDLIB, with_fragments
-from nnef_grad.language.parser import parse_document, parse_fragments
+from nnef_grad.language.parser import (
+    parse_document,
+    parse_fragments,
+    parse_quantization,
+)
 from nnef_grad.language.syntax import Document
 from nnef_grad.storage import containers, output
 from nnef_grad.storage.containers import Container
@@ -58,6 +63,7 @@ class Options(NamedTuple):
     dialect: str | None = None
     symbols: Mapping[str, int] | None = None
     unroll: int = LONGEST
+    constants: Mapping[str, Any] | None = None
 
     def extent(self, name: str, axis: int) -> int | None:
         """The extent that the caller gives an axis of an input, if it does."""
@@ -75,7 +81,7 @@ class Options(NamedTuple):
             raise UsageError(f"input '{name}' has rank {len(declared)}, but {wrong}")
         if self.batch is not None and name not in shapes and shape:
             shape = (self.batch, *shape[1:])
-        if any(extent < 1 for extent in shape) and shape != declared:
+        if shape != declared and any(extent < 1 for extent in shape):
             must = f"the extents of input '{name}' must be positive"
             raise UsageError(f"{must}, but are {list(shape)}")
         return shape
@@ -96,6 +102,7 @@ def load(
     dialect: str | None = None,
     symbols: Mapping[str, int] | None = None,
     unroll: int = LONGEST,
+    constants: Mapping[str, Any] | None = None,
 ) -> Graph:
     """Reads a graph, with its quantization info. `load_data` reads the data of its
     variables.
@@ -119,6 +126,8 @@ def load(
         symbols: numbers for symbolic extents in tract's dialect.
         unroll: the most steps of a loop in tract's dialect to unroll. Longer loops stay
             loops, which only tract runs.
+        constants: arrays for inputs that become constants, by name, or a number for all
+            elements of one. What follows from constants alone is computed here.
 
     Returns:
         The flat graph, checked, with the shape of every tensor.
@@ -127,7 +136,15 @@ def load(
         NnefGradError: it cannot be read, or its text is not a valid graph.
     """
     options = Options(
-        input_shapes, batch, expand, rules, lenient, dialect, symbols, unroll
+        input_shapes,
+        batch,
+        expand,
+        rules,
+        lenient,
+        dialect,
+        symbols,
+        unroll,
+        constants,
     )
     return from_container(containers.open_container(path), options)
 
@@ -152,12 +169,21 @@ def loads(
     dialect: str | None = None,
     symbols: Mapping[str, int] | None = None,
     unroll: int = LONGEST,
+    constants: Mapping[str, Any] | None = None,
 ) -> Graph:
     """Reads a graph from a string; `name` is its name in error messages, `quant` a
     string of quantization info. Otherwise as `load`.
     """
     options = Options(
-        input_shapes, batch, expand, rules, lenient, dialect, symbols, unroll
+        input_shapes,
+        batch,
+        expand,
+        rules,
+        lenient,
+        dialect,
+        symbols,
+        unroll,
+        constants,
     )
     info = None if quant is None else Source(f"{name}.quant", quant)
     return from_source(Source(name, text), info, options)
@@ -327,9 +353,9 @@ def as_stored(graph: Graph, stored: Data) -> tuple[Graph, Data]:
     if not isinstance(stored, VariableData):
         return made, stored
     codes = {
-        n: replace(stored.meanings[label], tensor=n)
+        n: replace(stored.meanings[label_key(label)], tensor=n)
         for n, label in made.labels.items()
-        if label in single.codes and label in stored.meanings
+        if label in single.codes and label_key(label) in stored.meanings
     }
     made = replace(made, quantization={**made.quantization, **codes})
     return made, stored.with_blocks
@@ -374,6 +400,7 @@ def from_source(
                 options.extent,
                 {*options.expand},
                 options.unroll,
+                _quantized(quantization),
             )
             graph, document = read_graph(source, rules.opset, given)
             _refuse_unknown_inputs(document, options)
@@ -391,16 +418,31 @@ def from_source(
                 lenient=options.lenient,
             )
         rules.refuse_unknown(graph.declared)
-        if quantization is None:
+        if stored is not None:
+            stored.refuse_twins(graph.labels.values())
+        if quantization is not None:
+            library = with_fragments(document.fragments)
+            entries = read_quantization(quantization, graph, library)
+            graph = replace(graph, quantization=entries)
+        if not options.constants:
             return graph
-        library = with_fragments(document.fragments)
-        entries = read_quantization(quantization, graph, library)
-        return replace(graph, quantization=entries)
+        # Importing numpy takes longer than compiling.
+        from nnef_grad.frontends.constants import with_constants
+
+        return with_constants(graph, options.constants, rules.opset)
+
+
+def _quantized(info: Source | None) -> set[str]:
+    """The names of the tensors that quantization info is about."""
+    if info is None:
+        return set()
+    return {x.tensor for x in parse_quantization(info, extended=True)}
 
 
 def _refuse_unknown_inputs(document: Document, options: Options) -> None:
     inputs = [p.name for p in document.graph.parameters]
-    refuse_unknown(options.input_shapes or (), inputs, "the graph has no input")
+    named = (*(options.input_shapes or ()), *(options.constants or ()))
+    refuse_unknown(named, inputs, "the graph has no input")
 
 
 # ---- Rules ----

@@ -55,6 +55,8 @@ CALLS: Mapping[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
     "jvp": (nnef_grad.jvp, {"graph": GRAPH, "wrt": ["w"], "outputs": ["y"], "stop": ["x"], "rules": None}),
     "hvp": (nnef_grad.hvp, {"graph": GRAPH, "wrt": ["w"], "outputs": ["y"], "stop": ["x"], "rules": None}),
     "hessian": (nnef_grad.hessian, {"graph": GRAPH, "wrt": ["w"], "outputs": ["y"], "stop": ["x"], "rules": None}),
+    "laplacian": (nnef_grad.laplacian, {"graph": GRAPH, "wrt": ["x"], "outputs": ["y"], "stop": ["w"], "rules": None}),
+    "divergence": (nnef_grad.divergence, {"graph": GRAPH, "wrt": ["x"], "outputs": ["y"], "stop": ["w"], "rules": None}),
     "saliency": (nnef_grad.saliency, {"graph": GRAPH, "wrt": ["x"], "outputs": ["y"], "stop": ["w"], "rules": None}),
     "gradient_penalty": (nnef_grad.gradient_penalty, {"graph": GRAPH, "wrt": ["x"], "outputs": ["y"], "stop": ["w"], "norm": 1.0, "rules": None}),
     "split": (nnef_grad.split, {"graph": GRAPH, "backward": BACKWARD}),

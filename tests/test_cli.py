@@ -305,7 +305,7 @@ def test_mistakes_in_the_options(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "<stdin>:1:1: error: the text ends too early; expected 'version'\n"),
+        (b"", "<stdin>: error: the text ends too early; expected 'version'\n"),
         (
             b"\xff\xfe\x00",
             "<stdin>:1:1: error: this is not NNEF text: it is not UTF-8\n",

@@ -84,6 +84,16 @@ graph net( x ) -> ( y )
     y = tract_core_erf(linear(x, w, 0.0));
 }
 """
+MASKED = """version 1.0;
+
+graph net( x, mask ) -> ( y )
+{
+    x = external(shape = [2, 3]);
+    mask = external<logical>(shape = [2, 3]);
+    w = variable(shape = [1, 3], label = 'w');
+    y = select(mask, mul(x, w), 0.0);
+}
+"""
 RECURRENT = """version 1.0;
 
 extension tract_registry tract_core;
@@ -229,6 +239,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "model.nnef": MODEL,
         "exported.nnef": EXPORTED,
         "dynamic.nnef": DYNAMIC,
+        "masked.nnef": MASKED,
         "rules.nnef": RULES,
     }.items():
         (tmp_path / name).write_text(text, "utf-8")

@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable
 from typing import NamedTuple
 
 from nnef_grad.autodiff.rules import Derivation, Rules
+from nnef_grad.base.errors import Problem
 from nnef_grad.graph.extents import OpenExtentError
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 
@@ -55,6 +56,13 @@ def find_activity(
             active.update(dependent.intersection(operation.inputs))
             reached.append((operation, derivation))
     return Activity(active, reached[::-1])
+
+
+def no_derivative(operation: Operation, limit: str) -> Problem:
+    """What is wrong with an operation that has no derivative, within a limit."""
+    what = f"'{operation.name}' has no derivative{f' {limit}' if limit else ''}"
+    advice = f"write a rule '{operation.name}_vjp', or choose wrt and outputs"
+    return Problem(f"{what}: {advice} without it in between", operation.span)
 
 
 # ---- Concatenations of what an earlier one has joined already ----

@@ -28,7 +28,10 @@ from nnef_grad.language.labels import is_constant
 
 Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
 # The derivatives that a graph may have.
-Kind = Literal["gradient", "jacobian", "jvp", "hvp", "hessian", "saliency", "penalty"]
+Kind = Literal[
+    "gradient", "jacobian", "jvp", "hvp", "hessian", "saliency", "penalty", "laplacian",
+    "divergence",
+]  # fmt: skip
 GROUPS = ("all", "inputs", "variables")
 
 
@@ -60,6 +63,7 @@ class Backward:
             seeds.
         broadcasts: for each tensor that was summed or squeezed down to the shape of a
             broadcast operand, the broadcasts that it undoes.
+        per_example: whether there is a gradient for each example of what all share.
     """
 
     graph: Graph
@@ -72,6 +76,7 @@ class Backward:
     loops: tuple[Operation, ...] = ()
     kind: Kind = "gradient"
     broadcasts: Mapping[str, tuple[Broadcast, ...]] = field(default_factory=dict)
+    per_example: bool = False
 
     def __repr__(self) -> str:
         plural = {"gradient": "gradients", "jacobian": "Jacobians"}

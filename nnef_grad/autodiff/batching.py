@@ -1,6 +1,6 @@
-"""Batching: computes a graph for many values of one input at once.
+"""Batching: computes a graph for many values of some inputs at once.
 
-Tensors that depend on the input get a new leading axis, with an item for each value; all
+Tensors that depend on these inputs get a new leading axis, with an item for each value; all
 others are computed once, as they were. Shapes align from the left, so element by element
 nothing else has to be done than to give the other operands a leading axis too. Other
 operations count their axes one further; convolutions take the new axis into the batch
@@ -9,8 +9,9 @@ or the channels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -18,41 +19,47 @@ from nnef_grad.base.errors import NoDerivativeError
 from nnef_grad.emit.bodies import Decompose, inline, is_short, unrolled
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate_body
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.ops import traits
 from nnef_grad.ops.registry import OpSet
-from nnef_grad.ops.shape import reshaped
+from nnef_grad.ops.shape import reshaped, transposed
+from nnef_grad.ops.windows import windows_of
+
+# A filter with more elements than this makes too many operations.
+_MOST_PLACES = 1000
 
 
 def batch(
-    emit: Emitter, graph: Graph, input: Tensor, values: Tensor
+    emit: Emitter, graph: Graph, values: Mapping[Tensor, Tensor]
 ) -> dict[Tensor, Tensor]:
-    """Emits the operations of a flat graph, for many values of an input.
+    """Emits the operations of a flat graph, for many values of inputs.
 
     Returns:
-        For each tensor of the graph that depends on the input, the tensor with the
-        leading axis. All other tensors of the graph are emitted as they are.
+        For each tensor of the graph that depends on these, the tensor with the leading
+        axis. All other tensors of the graph are emitted as they are, unless they are there.
 
     Raises:
         NoDerivativeError: an operation on the way has no form for many values at once.
     """
-    graph = _decompose_unknown(graph, input, emit.opset)
-    emit.names.update(graph.names)
-    many = {input: values}
+    graph = _decompose_unknown(graph, values, emit.opset)
+    new = {x: name for x, name in graph.names.items() if x not in emit.names}
+    emit.hints.update(new)
+    many = {**values}
     for operation in graph.operations:
         if operation.name == "copy" and operation.operands[0] in many:
             many[operation.outputs[0]] = many[operation.inputs[0]]
         elif any(t in many for t in operation.inputs):
             results = _batched(emit, operation, many)
             many.update(zip(operation.outputs, results, strict=True))
-        elif input not in operation.outputs:
+        elif not any(t in many or emit.knows(t) for t in operation.outputs):
             emit.append(operation)
     return many
 
 
-def _decompose_unknown(graph: Graph, input: Tensor, opset: OpSet) -> Graph:
+def _decompose_unknown(graph: Graph, inputs: Iterable[Tensor], opset: OpSet) -> Graph:
     """The graph with the operations decomposed that have no batching rule."""
-    dependent = {input}
+    dependent = {*inputs}
 
     def body(operation: Operation) -> Decompose | None:
         """Is asked in the order of the graph."""
@@ -219,7 +226,9 @@ def conv(op: _Many) -> Sequence[Any]:
 
 
 def _by_groups(op: _Many, x: Tensor, w: Tensor) -> Tensor:
-    """Many filters on as many images make as many times the groups."""
+    """Many filters on as many images make as many times the groups; these have a number."""
+    if has_symbols(op.count):
+        return _by_places(op, x, w)
     many, order, (batch, channels, *extents) = op.count, (1, 0, 2), x.shape
     merged = (batch, many * channels, *extents)
     images = _rearranged(op.emit, op.many[x], (many, batch), order, merged, "images")
@@ -228,6 +237,35 @@ def _by_groups(op: _Many, x: Tensor, w: Tensor) -> Tensor:
     groups = many * _groups(op, x)
     convolved = _convolved(op, images, filters, many * op.whole[2], groups=groups)
     return _rearranged(op.emit, convolved, (batch, many), order, op.whole, "channels")
+
+
+def _by_places(op: _Many, x: Tensor, w: Tensor) -> Tensor:
+    """Each element of the result is a product of many filters and as many images."""
+    emit, groups, windows = op.emit, _groups(op, x), windows_of(op.operation)
+    is_whole = op.operation.name == "conv" and not has_symbols(windows.down)
+    if not is_whole or prod(windows.down) > _MOST_PLACES:
+        raise _refusal(op.operation, f"filters, whose number '{op.count}' is open,")
+    batch, depth = x.shape[0], w.shape[1]
+    padding = [(0, 0)] * 3 + [*windows.padding]
+    padded = emit("pad", op.many[x], padding=padding, hint="padded")
+    shape = (op.count, batch, groups, depth, *padded.shape[3:])
+    images = transposed(emit, reshaped(emit, padded, shape, "apart"), (0, 2, 1))
+    elements = depth * prod(windows.size)
+    shape = (op.count, groups, w.shape[0] // groups, elements)
+    filters = reshaped(emit, op.many[w], shape, hint="filters")
+    places = []
+    for at in product(*map(range, windows.down)):
+        begin = [i * axis.stride for i, axis in zip(at, windows.axes, strict=True)]
+        reach = [(axis.size - 1) * axis.dilation + 1 for axis in windows.axes]
+        end = [i + extent for i, extent in zip(begin, reach, strict=True)]
+        axes, stride = [*range(4, images.rank)], windows.dilation
+        window = emit("slice", images, axes=axes, begin=begin, end=end, stride=stride)
+        shape = (op.count, groups, batch, elements)
+        rows = reshaped(emit, window, shape, hint="rows")
+        places.append(emit("matmul", rows, filters, transposeB=True, hint="place"))
+    by_group = emit("stack", places, axis=4, hint="places")
+    by_image = transposed(emit, by_group, (0, 2, 1), hint="by_image")
+    return reshaped(emit, by_image, op.whole)
 
 
 def _by_channels(op: _Many, x: Tensor, w: Tensor) -> Tensor:

@@ -9,32 +9,30 @@ second order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from functools import partial
 from math import prod
 from sys import float_info
-from types import MappingProxyType
 from typing import Any
 
 from nnef_grad.autodiff.backward import (
     Backward,
-    Kind,
     Wrt,
     differentiated_outputs,
-    finished,
     wrt_tensors,
 )
 from nnef_grad.autodiff.batching import batch
+from nnef_grad.autodiff.composed import composed, emitter_after, of_gradients
 from nnef_grad.autodiff.differentiate import differentiate
 from nnef_grad.autodiff.rules import Rules
-from nnef_grad.base.errors import UsageError
+from nnef_grad.base.errors import InvalidGraphError, UsageError
 from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.simplify import simplify
-from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.names import NameSupply, with_names
+from nnef_grad.graph.bounds import nominal
+from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.graph.passes import prune
 from nnef_grad.graph.symbols import refuse_symbols
 from nnef_grad.language.library import STDLIB
@@ -56,18 +54,20 @@ def jacobian(
     outputs: Sequence[str] | None = None,
     stop: Sequence[str] = (),
     with_outputs: bool = False,
+    per_example: bool = False,
     rules: Rules | None = None,
 ) -> Backward:
     """The Jacobians of an output, as a graph.
 
     Args:
-        graph, wrt, stop, with_outputs, rules: as for `differentiate`.
+        graph, wrt, stop, with_outputs, per_example, rules: as for `differentiate`.
         outputs: the one output to differentiate; optional if there is only one.
 
     Returns:
         The graph. A Jacobian has the shape of the output followed by that of the
         tensor: element [i..., j...] is the derivative of element i of the output with
-        respect to element j of the tensor. There are no seeds.
+        respect to element j of the tensor. There are no seeds. For each example it has
+        the shape [n, out..., in...].
 
     Raises:
         UsageError: a name is unknown, the graph has several outputs and none is named,
@@ -76,37 +76,47 @@ def jacobian(
         NoDerivativeError: as for `differentiate`.
         InvalidGraphError: an extent has no number.
     """
-    refuse_symbols(graph, "a Jacobian cannot have")
-    output = _output(graph, outputs, wrt_tensors(graph, wrt))
+    if not per_example:
+        refuse_symbols(graph, "a Jacobian cannot have")
+    output = one_output(graph, outputs, wrt_tensors(graph, wrt), per_example)
+    one = output.shape[per_example:]
     first = differentiate(
         graph,
         wrt=wrt,
         outputs=[graph.names[output]],
         stop=stop,
-        seed="input" if prod(output.shape) > 1 else "ones",
+        seed="input" if prod(one) > 1 else "ones",
         with_outputs=with_outputs,
+        per_example=per_example,
         rules=rules,
     )
     there = () if first.seeds else first.graph.operations
-    emit = _emitter_after(first.graph, rules, there)
+    emit = emitter_after(first.graph, rules, there)
     rows = {t: t for t in first.graph.outputs}
     for name in first.seeds.values():
         seed = first.graph.tensors[name]
-        rows = batch(emit, first.graph, seed, _identity(emit, seed))
+        rows = batch(emit, first.graph, {seed: identity(emit, seed, one)})
 
     def whole(emit: Emitter, gradient: Tensor) -> Tensor:
         # Where no row depends on its seed, all are zeros.
-        shape = (*output.shape, *gradient.shape)
+        count, own = gradient.shape[:per_example], gradient.shape[per_example:]
+        shape = (*count, *one, *own)
         if gradient in rows:
-            return reshaped(emit, rows[gradient], shape)
+            all_rows = rows[gradient]
+            if per_example and prod(one) > 1:
+                all_rows = emit("transpose", all_rows, axes=[1, 0], hint="rows")
+            return reshaped(emit, all_rows, shape)
         return emit("constant", shape=shape, value=[0.0])
 
-    jacobians = _of_gradients(graph, first, emit, "jacobian", whole)
+    jacobians = of_gradients(graph, first, emit, "jacobian", whole)
     return replace(jacobians, loops=first.loops, broadcasts=first.broadcasts)
 
 
-def _output(
-    graph: Graph, chosen: Sequence[str] | None, targets: Sequence[Tensor]
+def one_output(
+    graph: Graph,
+    chosen: Sequence[str] | None,
+    targets: Sequence[Tensor],
+    per_example: bool,
 ) -> Tensor:
     """The one output that is differentiated, if the Jacobians are not too large."""
     output, *others = differentiated_outputs(graph, chosen)
@@ -114,12 +124,15 @@ def _output(
         listed = ", ".join(f"'{graph.names[y]}'" for y in (output, *others))
         message = "a Jacobian is the derivative of one output: choose one of"
         raise UsageError(f"{message} {listed}")
-    rows, name = prod(output.shape), graph.names[output]
+    rows, name = prod(output.shape[per_example:]), graph.names[output]
+    if has_symbols(rows):
+        message = f"a Jacobian cannot have as many rows as '{name}' has elements"
+        raise InvalidGraphError(f"{message}, {rows}: give the symbols numbers")
     if rows > MAX_ROWS:
         most = f"a Jacobian may have {MAX_ROWS} rows at most"
         raise UsageError(f"'{name}' has {rows} elements: {most}")
     for target in targets:
-        columns = prod(target.shape)
+        columns = nominal(prod(target.shape))
         if rows * columns > MAX_ELEMENTS:
             what = f"of '{name}' with respect to '{graph.names[target]}'"
             size = f"{rows} x {columns} elements: {MAX_ELEMENTS} are the most"
@@ -127,15 +140,21 @@ def _output(
     return output
 
 
-def _identity(emit: Emitter, seed: Tensor) -> Tensor:
-    """The identity: for each element of the seed a one at its place."""
-    rows = prod(seed.shape)
+def identity(emit: Emitter, seed: Tensor, one: Shape) -> Tensor:
+    """The identity: for each element of the seed, or of its part for one example, a one at
+    its place.
+    """
+    rows, name = prod(one), emit.names[seed]
     numbers = [*map(float, range(rows))]
     row = emit("constant", shape=[rows, 1], value=numbers, hint="row")
     column = emit("constant", shape=[1, rows], value=numbers, hint="column")
     diagonal = emit("eq", row, column, hint="diagonal")
     identity = emit("select", diagonal, 1.0, 0.0, hint="identity")
-    return reshaped(emit, identity, (rows, *seed.shape), hint=emit.names[seed])
+    if one == seed.shape:
+        return reshaped(emit, identity, (rows, *one), hint=name)
+    single = reshaped(emit, identity, (rows, 1, *one), hint="one_example")
+    repeats = [1, seed.shape[0], *(1 for _ in one)]
+    return emit("tile", single, repeats=repeats, hint=name)
 
 
 @public
@@ -146,24 +165,33 @@ def jvp(
     outputs: Sequence[str] | None = None,
     stop: Sequence[str] = (),
     with_outputs: bool = False,
+    per_example: bool = False,
     rules: Rules | None = None,
 ) -> Backward:
     """The Jacobian-vector product of a graph, as a graph: forward mode.
 
     Args:
-        graph, wrt, outputs, stop, with_outputs, rules: as for `differentiate`. The
-            tensors of `wrt` are those that move. Rules must be linear in their
-            gradients, as derivatives are.
+        graph, wrt, outputs, stop, with_outputs, per_example, rules: as for
+            `differentiate`. The tensors of `wrt` are those that move. Rules must be
+            linear in their gradients, as derivatives are.
 
     Returns:
         The graph. Its `seeds` name the input `tangent_x` for each tensor x that moves, its
-        `gradients` the output `tangent_y` for each output y: how y moves.
+        `gradients` the output `tangent_y` for each output y: how y moves. For each
+        example, what all share moves on its own.
 
     Raises:
         UsageError, NoDerivativeError: as for `differentiate`.
     """
     own = partial(differentiate, rules=rules)
-    first = own(graph, wrt=wrt, outputs=outputs, stop=stop, with_outputs=with_outputs)
+    first = own(
+        graph,
+        wrt=wrt,
+        outputs=outputs,
+        stop=stop,
+        with_outputs=with_outputs,
+        per_example=per_example,
+    )
     seeds, gradients = [*first.seeds.values()], [*first.gradients.values()]
     second = own(first.graph, wrt=seeds, outputs=gradients, with_outputs=True)
     tensors = second.graph.tensors
@@ -184,7 +212,7 @@ def jvp(
         for name, x in tensors.items()
         if "grad_" in name and x not in graph.names
     }
-    return _composed(graph, first, prune(forward), "jvp", inputs, results, steps)
+    return composed(graph, first, prune(forward), "jvp", inputs, results, steps)
 
 
 def _of_forward(operation: Operation, seeds: Container[Tensor]) -> Operation:
@@ -207,12 +235,13 @@ def hvp(
     wrt: Wrt = "all",
     outputs: Sequence[str] | None = None,
     stop: Sequence[str] = (),
+    per_example: bool = False,
     rules: Rules | None = None,
 ) -> Backward:
     """The Hessian of the sum of all output elements times a vector, as a graph.
 
     Args:
-        graph, wrt, outputs, stop, rules: as for `differentiate`.
+        graph, wrt, outputs, stop, per_example, rules: as for `differentiate`.
 
     Returns:
         The graph. Its `seeds` name the input `vector_x` for each tensor x, its `gradients`
@@ -223,15 +252,20 @@ def hvp(
         UsageError, NoDerivativeError: as for `differentiate`.
     """
     targets = [graph.names[x] for x in wrt_tensors(graph, wrt)]
-    first = _of_sum(graph, targets, outputs, stop, rules)
+    first = _of_sum(graph, targets, outputs, stop, per_example, rules)
     gradients = [*first.gradients.values()]
     second = differentiate(
-        first.graph, wrt=targets, outputs=gradients, stop=stop, rules=rules
+        first.graph,
+        wrt=targets,
+        outputs=gradients,
+        stop=stop,
+        per_example=per_example,
+        rules=rules,
     )
     tensors = second.graph.tensors
     vectors = {x: tensors[second.seeds[first.gradients[x]]] for x in targets}
     products = {x: tensors[second.gradients[x]] for x in targets}
-    return _composed(graph, first, second.graph, "hvp", vectors, products)
+    return composed(graph, first, second.graph, "hvp", vectors, products)
 
 
 @public
@@ -241,18 +275,20 @@ def hessian(
     wrt: Wrt = "all",
     outputs: Sequence[str] | None = None,
     stop: Sequence[str] = (),
+    per_example: bool = False,
     rules: Rules | None = None,
 ) -> Backward:
     """The Hessian of an output with respect to one tensor, as a graph.
 
     Args:
-        graph, stop, rules: as for `differentiate`.
+        graph, stop, per_example, rules: as for `differentiate`.
         wrt: the tensor; optional if there is only one.
         outputs: the one output; if it has several elements, their sum.
 
     Returns:
         The graph. Its output `hessian_x` has the shape of x twice: element [i..., j...] is
-        the second derivative by elements i and j of x.
+        the second derivative by elements i and j of x. For each example it has the shape
+        [n, in..., in...].
 
     Raises:
         UsageError: several tensors are named, or as for `jacobian`.
@@ -263,12 +299,17 @@ def hessian(
         listed = ", ".join(map(repr, targets))
         raise UsageError(f"a Hessian is that of one tensor: name one of {listed}")
     (x,) = targets
-    first = _of_sum(graph, targets, outputs, stop, rules)
+    first = _of_sum(graph, targets, outputs, stop, per_example, rules)
     second = jacobian(
-        first.graph, wrt=targets, outputs=[first.gradients[x]], stop=stop, rules=rules
+        first.graph,
+        wrt=targets,
+        outputs=[first.gradients[x]],
+        stop=stop,
+        per_example=per_example,
+        rules=rules,
     )
     results = {x: second.graph.tensors[second.gradients[x]]}
-    return _composed(graph, first, second.graph, "hessian", {}, results)
+    return composed(graph, first, second.graph, "hessian", {}, results)
 
 
 def _of_sum(
@@ -276,6 +317,7 @@ def _of_sum(
     wrt: Sequence[str],
     outputs: Sequence[str] | None,
     stop: Sequence[str],
+    per_example: bool,
     rules: Rules | None,
 ) -> Backward:
     """The gradients of the sum of all output elements, in a graph that also has the tensors
@@ -287,6 +329,7 @@ def _of_sum(
     named = (graph.tensors.get(name) for name in names if name not in graph.input_names)
     whole = replace(graph, outputs=tuple(x for x in named if x is not None))
     settings: Any = {"outputs": sources, "stop": stop, "rules": rules}
+    settings["per_example"] = per_example
     first = differentiate(whole, wrt=wrt, seed="ones", with_outputs=True, **settings)
     kept, first_graph = {*first.gradients.values(), *wrt, *stop}, first.graph
     ends = tuple(x for x in first_graph.outputs if first_graph.names[x] in kept)
@@ -300,6 +343,7 @@ def saliency(
     wrt: Wrt = "inputs",
     outputs: Sequence[str] | None = None,
     stop: Sequence[str] = (),
+    per_example: bool = False,
     rules: Rules | None = None,
 ) -> Backward:
     """The saliency of each element of a tensor: how much the largest score moves with it.
@@ -309,7 +353,8 @@ def saliency(
     Use the scores before a softmax.
 
     Args:
-        graph, wrt, stop, rules: as for `differentiate`.
+        graph, wrt, stop, per_example, rules: as for `differentiate`. For each example,
+            what all share has a saliency, too.
         outputs: the outputs with scores, of shape [batch, ...]; by default, all scalar
             ones.
 
@@ -330,14 +375,16 @@ def saliency(
         is_image = gradient.rank > 2 and gradient.shape[1] != 1
         return emit("max_reduce", sizes, axes=[1]) if is_image else sizes
 
-    emit = _emitter_after(graph, rules, graph.operations)
+    emit = emitter_after(graph, rules, graph.operations)
     scores = tuple(score(emit, y) for y in differentiated_outputs(graph, outputs))
     names = emit.assigned_names(emit.operations, graph.tensors)
     operations = tuple(emit.operations)
     scored = replace(graph, outputs=scores, operations=operations, names=names)
-    first = differentiate(scored, wrt=wrt, stop=stop, seed="ones", rules=rules)
-    emit = _emitter_after(first.graph, rules, first.graph.operations)
-    return _of_gradients(graph, first, emit, "saliency", size)
+    first = differentiate(
+        scored, wrt=wrt, stop=stop, seed="ones", per_example=per_example, rules=rules
+    )
+    emit = emitter_after(first.graph, rules, first.graph.operations)
+    return of_gradients(graph, first, emit, "saliency", size)
 
 
 @public
@@ -383,97 +430,5 @@ def gradient_penalty(
     first = differentiate(
         graph, wrt=wrt, outputs=outputs, stop=stop, seed="ones", rules=rules
     )
-    emit = _emitter_after(first.graph, rules, first.graph.operations)
-    return _of_gradients(graph, first, emit, "penalty", penalty)
-
-
-# ---- After a first differentiation ----
-
-
-def _emitter_after(
-    graph: Graph, rules: Rules | None, there: Iterable[Operation]
-) -> Emitter:
-    """An emitter of what a graph may have, which has emitted some operations of it."""
-    opset = (rules or Rules()).opset.extended(graph.fragments)
-    emit = Emitter(opset, graph.names, simplify)
-    for operation in there:
-        emit.append(operation)
-    return emit
-
-
-def _of_gradients(
-    graph: Graph,
-    first: Backward,
-    emit: Emitter,
-    kind: Kind,
-    function: Callable[[Emitter, Tensor], Tensor],
-) -> Backward:
-    """A function of each gradient, which an emitter has emitted."""
-    tensors = first.graph.tensors
-    supply = NameSupply((*graph.tensors, *tensors))
-    results: dict[str, Tensor] = {}
-    for x, name in first.gradients.items():
-        result = function(emit, tensors[name])
-        results[x] = emit.pin_name(result, supply.fresh(f"{kind}_{x}"))
-    whole = replace(
-        first.graph,
-        inputs=graph.inputs,
-        outputs=(*results.values(), *first.graph.outputs[len(results) :]),
-        operations=tuple(emit.operations),
-        names=emit.names,
-    )
-    there = (t for op in emit.operations for t in op.outputs if t in emit.names)
-    reserved = (*graph.tensors, *(emit.names[t] for t in there))
-    whole = finished(whole, graph, emit, reserved)
-    return _composed(graph, first, whole, kind, {}, results)
-
-
-def _composed(
-    graph: Graph,
-    first: Backward,
-    whole: Graph,
-    kind: Kind,
-    seeds: Mapping[str, Tensor],
-    results: Mapping[str, Tensor],
-    steps: Mapping[Tensor, str] = MappingProxyType({}),
-) -> Backward:
-    """The derivative of a graph whose first differentiation is given, with other names
-    for seeds, results and steps in between, if these are still there.
-    """
-    title, seed, result, prefix = _WORDS[kind]
-    wishes = {t: f"{seed.split()[0]}_{x}" for x, t in seeds.items()}
-    wishes |= {t: f"{prefix}_{x}" for x, t in results.items() if prefix}
-    wishes |= {t: wish for t, wish in steps.items() if t not in wishes}
-    whole = with_names(whole, {whole.names[t]: wish for t, wish in wishes.items()})
-    names = whole.names
-    notes = (
-        f"{title.format(*first.outputs)} '{graph.name}'.",
-        *(f"  {names[t]}: input, the {seed} {x}" for x, t in seeds.items()),
-        *(f"  {names[t]}: {result} {x}" for x, t in results.items()),
-    )
-    return replace(
-        first,
-        graph=replace(whole, name=f"{graph.name}_{kind}", notes=notes),
-        seeds={x: names[tensor] for x, tensor in seeds.items()},
-        gradients={x: names[tensor] for x, tensor in results.items()},
-        loops=(),
-        broadcasts={},
-        kind=kind,
-    )
-
-
-# The title of a graph, what its seeds, whose names begin so, and its results are, and how
-# the names of results begin that have other names yet.
-_WORDS: dict[Kind, tuple[str, str, str, str]] = {
-    "jacobian": ("The Jacobians of '{}' in", "", "with respect to", ""),
-    "jvp": (
-        "The Jacobian-vector product of",
-        "tangent of",
-        "the tangent of",
-        "tangent",
-    ),
-    "hvp": ("The Hessian-vector product of", "vector for", "the product for", "hvp"),
-    "hessian": ("The Hessian of", "", "the Hessian with respect to", "hessian"),
-    "saliency": ("The saliency of", "", "the saliency of", ""),
-    "penalty": ("The gradient penalty of", "", "the penalty on the gradient of", ""),
-}
+    emit = emitter_after(first.graph, rules, first.graph.operations)
+    return of_gradients(graph, first, emit, "penalty", penalty)

@@ -8,9 +8,9 @@ received from their other uses.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
+from itertools import accumulate, chain
 from math import prod
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from nnef_grad.autodiff.activity import (
     CONCAT,
     Activity,
     find_activity,
+    no_derivative,
     of_shared_parts,
 )
 from nnef_grad.autodiff.backward import (
@@ -30,7 +31,10 @@ from nnef_grad.autodiff.backward import (
     wrt_tensors,
 )
 from nnef_grad.autodiff.confine import Confinement
+from nnef_grad.autodiff.examples import find_examples, without_loops
+from nnef_grad.autodiff.gradient_names import GradientNames, step_name
 from nnef_grad.autodiff.loops import linearized
+from nnef_grad.autodiff.per_example import Separation
 from nnef_grad.autodiff.recompute import within
 from nnef_grad.autodiff.rules import (
     Derivation,
@@ -43,17 +47,19 @@ from nnef_grad.autodiff.rules import (
 from nnef_grad.base.errors import (
     InvalidGraphError,
     NoDerivativeError,
-    Problem,
     UsageError,
+    listed,
     located,
+    refuse_unknown,
 )
 from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
 from nnef_grad.emit.bodies import inline
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.rule_results import is_reducible
+from nnef_grad.emit.rule_results import check_gradients, is_reducible
 from nnef_grad.emit.simplify import simplify, without_detours
-from nnef_grad.graph.extents import OpenExtentError, nominal
+from nnef_grad.graph.bounds import nominal
+from nnef_grad.graph.extents import OpenExtentError
 from nnef_grad.graph.ir import (
     Graph,
     Operation,
@@ -65,7 +71,10 @@ from nnef_grad.graph.ir import (
 )
 from nnef_grad.graph.loops import is_loop
 from nnef_grad.graph.names import NameSupply
+from nnef_grad.graph.quotients import exact_quotient
+from nnef_grad.ops.registry import Rule
 
+_ZEROS = "their gradients are zeros"
 # The most elements of a matrix that the gradient of a gather has without a warning.
 MAX_ELEMENTS = 100_000_000
 
@@ -80,7 +89,9 @@ def differentiate(
     stop: Sequence[str] = (),
     seed: Literal["input", "ones"] = "input",
     with_outputs: bool = False,
+    also: Sequence[str] = (),
     recompute: float | None = None,
+    per_example: bool = False,
     rules: Rules | None = None,
 ) -> Backward:
     """The vector-Jacobian product of a graph, as a graph.
@@ -96,18 +107,22 @@ def differentiate(
             elements.
         with_outputs: whether the backward graph also returns the forward outputs, after
             the gradients.
+        also: other tensors of the forward graph to return, after these.
         recompute: the most memory for what is alive at a time, as in
             `nnef_grad.recompute`: tensors are computed again instead of kept.
+        per_example: whether axis 0 of all inputs and outputs counts examples, for each of
+            which there is a gradient of what they share, such as a variable: it gets a
+            leading axis.
         rules: your own rules, if any.
 
     Returns:
         The backward graph. A gradient has the shape of its tensor.
 
     Raises:
-        UsageError: a name is unknown or has no gradient, or a rule is for an unknown
-            operation.
+        UsageError: a name is unknown or has no gradient, a rule is for an unknown
+            operation, or axis 0 of an input or output does not count examples.
         NoDerivativeError: operations between outputs and `wrt` have no derivative; the
-            error names all of them.
+            error names all of them. Or the examples meet in an operation.
     """
     rules = rules if rules is not None else Rules()
     rules.refuse_unknown(graph.custom_operations)
@@ -116,9 +131,26 @@ def differentiate(
     if seed not in ("input", "ones"):
         raise UsageError(f"the seed is 'input' or 'ones', not '{seed}'")
     stopped = scalars_named(graph, graph.tensors, stop, "tensor") if stop else ()
-    sweep = _Sweep(graph, tensors_wrt, sources, stopped, rules)
-    backward = sweep.run(seed == "ones", with_outputs)
+    _refuse_returned(graph, also)
+    returned = dict.fromkeys((*(graph.output_names if with_outputs else ()), *also))
+    sweep = _Sweep(
+        graph, tensors_wrt, sources, stopped, rules, [*returned], per_example
+    )
+    backward = sweep.run(seed == "ones")
+    if per_example and any(rules.is_own(op.name) for op in sweep.graph.operations):
+        # Whatever the user's rules do, the examples do not meet in it.
+        gradients = [backward.graph.tensors[d] for d in backward.gradients.values()]
+        opset = rules.opset.extended(backward.graph.fragments)
+        find_examples(backward.graph, gradients, (), (), opset)
     return backward if recompute is None else within(backward, recompute)
+
+
+def _refuse_returned(graph: Graph, names: Sequence[str]) -> None:
+    """Refuses names of what a graph does not compute."""
+    refuse_unknown(names, graph.tensors, "the graph has no tensor")
+    for name in names:
+        if name in graph.input_names:
+            raise UsageError(f"'{name}' is an input: what is computed can be returned")
 
 
 def unbroadcast(emit: Emitter, gradient: Tensor, shape: Shape) -> list[Tensor]:
@@ -138,54 +170,28 @@ def unbroadcast(emit: Emitter, gradient: Tensor, shape: Shape) -> list[Tensor]:
         steps.append(emit("sum_reduce", steps[-1], axes=axes))
     if gradient.rank > rank:
         steps.append(emit("squeeze", steps[-1], axes=list(range(rank, gradient.rank))))
+    if steps[-1].shape != shape:
+        steps.append(_open_sums(emit, steps[-1], shape))
     return steps
+
+
+def _open_sums(emit: Emitter, gradient: Tensor, shape: Shape) -> Tensor:
+    """The sums along axes that an operand has with an extent that is 1 or the whole one: these
+    are divided by it, and what remains is summed, one element or all of them.
+    """
+    pairs = [*zip(gradient.shape, shape, strict=True)]
+    groups = [
+        (n,) if n == part else (part, exact_quotient(n, part)) for n, part in pairs
+    ]
+    ends = accumulate(map(len, groups))
+    axes = [end - 1 for end, group in zip(ends, groups, strict=True) if len(group) == 2]
+    apart = emit("reshape", gradient, shape=tuple(chain(*groups)), hint="apart")
+    sums = emit("sum_reduce", apart, axes=axes, hint="sums")
+    return emit("squeeze", sums, axes=axes)
 
 
 def _add(emit: Emitter, inputs: Sequence[Tensor]) -> tuple[Tensor]:
     return (emit("add", *inputs),)
-
-
-class GradientNames:
-    """The names of gradients, decided once, when the backward graph is whole, by the roles
-    that tensors were given while it was emitted.
-
-    grad_x                  the gradient of x
-    grad_x_from_y           what x receives from its use in y, where it has several uses
-    grad_x_from_y_full      the same, before it is summed down to the shape of x
-    grad_x_sum              a sum of some of these
-    grad_x_unmasked         the gradient of x, before it is confined to its support
-    """
-
-    def __init__(self) -> None:
-        self._roles: dict[Tensor, tuple[Tensor, Operation | None, str]] = {}
-        # How many uses give each tensor of the forward graph a gradient.
-        self.uses = Counter[Tensor]()
-
-    def add(
-        self, step: Tensor, tensor: Tensor, use: Operation | None, suffix: str = ""
-    ) -> None:
-        """Gives a step to the gradient of a tensor, from a use or a sum, a role."""
-        self._roles.setdefault(step, (tensor, use, suffix))
-
-    def assign(
-        self,
-        emit: Emitter,
-        gradients: Mapping[Tensor, Tensor],
-        confined: Mapping[Tensor, Tensor],
-    ) -> None:
-        """Sets the hints of what has a role, given all gradients and what was confined."""
-        for step, (tensor, use, suffix) in self._roles.items():
-            name = f"grad_{emit.names[tensor]}"
-            if gradients.get(tensor) is not step:
-                if use is not None and self.uses[tensor] > 1:
-                    name = f"{name}_from_{emit.names[use.outputs[0]]}"
-                name += suffix
-            emit.set_hint(step, name)
-        for cotangent, inside in confined.items():
-            if (hint := emit.hints.get(cotangent)) is not None:
-                emit.set_hint(cotangent, f"{hint}_unmasked")
-                if inside not in self._roles:
-                    emit.set_hint(inside, hint)
 
 
 class _Sweep:
@@ -198,12 +204,18 @@ class _Sweep:
         outputs: tuple[Tensor, ...],
         stopped: tuple[Tensor, ...],
         rules: Rules,
+        returned: Sequence[str],
+        per_example: bool,
     ) -> None:
         self.wrt, self.outputs, self.stopped = wrt, outputs, stopped
         self.rules, self.named = rules, frozenset((*wrt, *stopped))
+        self.returned = returned
         own = (op.outputs for op in graph.operations if rules.is_own(op.name))
         opset = rules.opset.extended(graph.fragments)
-        graph = without_detours(graph, self.named.union(*own))
+        kept = {graph.tensors[name] for name in returned} if returned else ()
+        graph = without_detours(graph, self.named.union(kept, *own))
+        if per_example:
+            graph = without_loops(graph, opset)
         self.supply = NameSupply(graph.tensors)
         # The numbers of a rule do not depend on a constant that is equal to them.
         constants = (op.outputs for op in graph.operations if op.name == "constant")
@@ -219,6 +231,16 @@ class _Sweep:
         self.traces = Traces(self.emit)
         self.names = GradientNames()
         self.gradients: dict[Tensor, Tensor] = {}
+        self.per_example = per_example
+        self.separation: Separation | None = None
+        # Shared tensors whose gradients get an axis for the one example that there is.
+        self.single: Set[Tensor] = frozenset()
+        if per_example:
+            ends = self.graph, outputs, wrt, self.activity.tensors, opset
+            if (examples := find_examples(*ends)).count == 1:
+                self.single = {x for x in wrt if x not in examples.places}
+            else:
+                self.separation = Separation(self.emit, examples)
         self.reductions = 0
         self.undone: dict[Tensor, tuple[Broadcast, ...]] = {}
 
@@ -240,22 +262,27 @@ class _Sweep:
 
     # From the last operation to the first
 
-    def run(self, ones: bool, with_outputs: bool) -> Backward:
+    def run(self, ones: bool) -> Backward:
         way = self.activity.operations
-        if missing := [_no_derivative(op, d.limit) for op, d in way if d.vjp is None]:
+        if missing := [no_derivative(op, d.limit) for op, d in way if d.vjp is None]:
             raise NoDerivativeError.collect(missing)
         seeds = {output: self._seed(output, ones) for output in self.outputs}
         self.gradients.update(seeds)
         active = self.activity.tensors
         # What stands for concatenations, unless the user has a rule for them.
-        joins = () if self.rules.is_own(CONCAT) else (op for op, _ in way)
+        is_apart = self.rules.is_own(CONCAT) or self.separation is not None
+        joins = () if is_apart else (op for op, _ in way)
         shared = of_shared_parts(joins, active, self.named)
         for operation, derivation in reversed(way):
             alike = shared.get(operation, operation)
-            for operand, gradient in self._pulled_back(operation, alike, derivation):
+            of_operands = chain(
+                self._pulled_back(operation, alike, derivation),
+                self._pulled_back_to_shared(operation, derivation),
+            )
+            for operand, gradient in of_operands:
                 if operand in active:
                     self._accumulate(operand, gradient, operation)
-        return self._finish(seeds, ones, with_outputs)
+        return self._finish(seeds, ones)
 
     def _seed(self, output: Tensor, ones: bool) -> Tensor:
         name = self.supply.fresh(f"grad_{self.graph.names[output]}")
@@ -269,19 +296,45 @@ class _Sweep:
     ) -> Gradients:
         """The gradients of the operands, by the rule of the operation or one like it."""
         received = map_tensors(self._received, operation.results)
-        if not tensors(received):
+        shared = self._shared(operation)
+        if not tensors(received) or shared.issuperset(self._active(operation)):
             return ()
         assert derivation.vjp is not None
         self.emit.origin = operation
-        self.emit.naming = partial(_step_name, self.emit, operation)
+        self.emit.naming = partial(step_name, self.emit, operation)
         inputs = (*alike.inputs, *alike.outputs, *tensors(received))
         key = likeness(alike, received) if derivation.is_traced else None
         build = partial(pull_back, derivation.vjp, alike, received)
         with located(operation.span):
             try:
-                return self.traces.apply(key, build, inputs, alike.span)
+                gradients = self.traces.apply(key, build, inputs, alike.span)
+                return tuple(pair for pair in gradients if pair[0] not in shared)
             except OpenExtentError as error:
                 raise error.of(operation.name, operation.place) from None
+
+    def _active(self, operation: Operation) -> set[Tensor]:
+        return self.activity.tensors.intersection(operation.inputs)
+
+    def _shared(self, operation: Operation) -> set[Tensor]:
+        """The operands that receive a gradient for each example."""
+        if (separation := self.separation) is None:
+            return set()
+        return {x for x in self._active(operation) if separation.is_shared(x)}
+
+    def _pulled_back_to_shared(
+        self, operation: Operation, derivation: Derivation
+    ) -> Gradients:
+        """The gradients, for each example, of the operands that examples share."""
+        received = map_tensors(self._received, operation.results)
+        if not tensors(received) or not self._shared(operation):
+            return ()
+        assert derivation.vjp is not None
+        assert self.separation is not None
+        self.emit.origin = operation
+        self.emit.naming = partial(step_name, self.emit, operation)
+        pull = partial(_pulled_back_whole, derivation.vjp)
+        with located(operation.span):
+            return tuple(self.separation.pull_back(operation, received, pull))
 
     def _received(self, result: Tensor) -> Tensor | None:
         return None if result in self.stopped else self.gradients.get(result)
@@ -294,7 +347,9 @@ class _Sweep:
                 return
             shape = operation.outputs[0].shape
             gradient = self.emit("constant", shape=shape, value=(gradient,))
-        is_whole = gradient.shape == operand.shape
+        separation = self.separation
+        full = operand.shape if separation is None else separation.full(operand)
+        is_whole = gradient.shape == full
         reduced = gradient if is_whole else self._reduced(operand, gradient, operation)
         self.names.add(reduced, operand, operation)
         self.names.uses[operand] += 1
@@ -334,9 +389,7 @@ class _Sweep:
 
     # The graph around what was emitted
 
-    def _finish(
-        self, sources: Mapping[Tensor, Tensor], ones: bool, with_outputs: bool
-    ) -> Backward:
+    def _finish(self, sources: Mapping[Tensor, Tensor], ones: bool) -> Backward:
         seeds = {} if ones else sources
         self.emit.origin = None
         self.emit.naming = str
@@ -349,16 +402,18 @@ class _Sweep:
         notes = (
             f"The backward graph of '{self.graph.name}'.",
             *(f"  {dy}: input, the gradient of {y}" for y, dy in named_seeds.items()),
-            *(f"  {d}: the gradient with respect to {x}" for x, d in gradients.items()),
+            *(f"  {gradients[names[x]]}: {self._told(x)}" for x in self.wrt),
         )
+        forward = self.graph.tensors if self.returned else {}
         graph = Graph(
             f"{self.graph.name}_backward",
             (*self.graph.inputs, *seeds.values()),
-            (*results, *(self.graph.outputs if with_outputs else ())),
+            (*results, *(forward[name] for name in self.returned)),
             tuple(self.emit.operations),
             self.emit.names,
             declared=self.graph.custom_operations,
             notes=notes,
+            facts=self.graph.facts,
         )
         full = sources.values() if ones else ()
         graph = finished(graph, self.graph, self.emit, self.supply.taken, full)
@@ -374,14 +429,26 @@ class _Sweep:
             tuple(names[tensor] for tensor in self.stopped),
             tuple(op for op in self.graph.operations if is_loop(op)),
             broadcasts=undone,
+            per_example=self.per_example,
         )
+
+    def _told(self, target: Tensor) -> str:
+        """What the gradient with respect to a tensor is."""
+        separation = self.separation
+        is_apart = separation is not None and separation.is_shared(target)
+        each = ", for each example" if is_apart or target in self.single else ""
+        return f"the gradient with respect to {self.graph.names[target]}{each}"
 
     def _result(self, target: Tensor, name: str) -> Tensor:
         """The gradient under its final name, which may be that of a copy."""
         gradient = self.gradients.get(target)
         if gradient is None:
-            gradient = self.emit("constant", shape=target.shape, value=(0.0,))
+            separation = self.separation
+            shape = separation.full(target) if separation else target.shape
+            gradient = self.emit("constant", shape=shape, value=(0.0,))
         confined = self.confinement.confine(self.emit, gradient)
+        if target in self.single:
+            confined = self.emit("unsqueeze", confined, axes=[0])
         return self.emit.pin_name(confined, name)
 
     def _warnings(self, graph: Graph) -> Iterator[str]:
@@ -389,10 +456,11 @@ class _Sweep:
         names = self.graph.names
         outputs = " and ".join(f"'{names[output]}'" for output in self.outputs)
         way = " other than through what is stopped" if self.stopped else ""
-        for target in self.wrt:
-            if target not in self.gradients:
-                what = f"'{names[target]}' does not influence {outputs}{way}"
-                yield f"{what}: its gradient is zeros"
+        still = [names[target] for target in self.wrt if target not in self.gradients]
+        if still:
+            one = ("does not influence", "its gradient is zeros")
+            verb, what = one if not still[1:] else ("do not influence", _ZEROS)
+            yield f"{listed(still)} {verb} {outputs}{way}: {what}"
         gathers = [op for op, _ in self.activity.operations if op.name == "gather"]
         # A runtime may not have the memory for the matrix, if the rule makes one.
         for op in graph.operations if gathers else ():
@@ -410,23 +478,21 @@ class _Sweep:
                 yield f"{what} with {matrix}: {why}"
 
 
+def _pulled_back_whole(
+    rule: Rule, emit: Emitter, operation: Operation, received: tuple[Any, ...]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The gradients that a rule gives the operands, of their shapes."""
+    returned = rule(emit, operation, *received)
+    for operand, gradient in check_gradients(operation, returned, emit.knows):
+        if not isinstance(gradient, Tensor):
+            if gradient == 0.0:
+                continue
+            shape = operation.outputs[0].shape
+            gradient = emit("constant", shape=shape, value=(gradient,))
+        yield operand, unbroadcast(emit, gradient, operand.shape)[-1]
+
+
 def _rows_and_extent(gather: Operation) -> Shape:
     """The shape of the matrix that the gradient of a gather may be a product with."""
     table, indices = gather.inputs[0], gather.operands[1]
     return prod(shape_of(indices)), table.shape[gather.attributes["axis"]]
-
-
-def _step_name(emit: Emitter, operation: Operation, name: str) -> str:
-    """The name in the graph of a value inside a rule."""
-    if name.startswith("d"):
-        operands = zip(operation.definition.operands, operation.operands, strict=True)
-        for parameter, operand in operands:
-            if name[1:] == parameter.name and isinstance(operand, Tensor):
-                return f"grad_{emit.names[operand]}"
-    return f"{name}_{emit.names[operation.outputs[0]]}"
-
-
-def _no_derivative(operation: Operation, limit: str) -> Problem:
-    what = f"'{operation.name}' has no derivative{f' {limit}' if limit else ''}"
-    advice = f"write a rule '{operation.name}_vjp', or choose wrt and outputs"
-    return Problem(f"{what}: {advice} without it in between", operation.span)

@@ -24,6 +24,10 @@ EXPONENT = 80.0
 # is smaller than one.
 POSITIVE = 2.0**-149
 BELOW_ONE = 1.0 - 2.0**-24
+# It holds all whole numbers below.
+EXACT = 2**24
+# Indices, tokens and extents whose bounds are not known are taken to be below.
+INDEX = 2**16
 
 
 class Range(NamedTuple):
@@ -39,6 +43,14 @@ class Range(NamedTuple):
     def has_finite_reciprocal(self) -> bool:
         """Whether the quotient of a finite number and it is finite."""
         return self.is_finite and (self.lower > 0.0 or self.upper < 0.0)
+
+    @property
+    def integer_size(self) -> float:
+        """How far from zero integers may be, as far as that is known: bounds that are not
+        known are taken to be those of indices.
+        """
+        size = max(-self.lower, self.upper)
+        return size if math.isfinite(size) else INDEX
 
 
 FINITE = Range()

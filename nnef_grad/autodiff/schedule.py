@@ -27,7 +27,7 @@ from itertools import accumulate, chain, compress, product, starmap
 from operator import or_
 from typing import NamedTuple
 
-from nnef_grad.graph.extents import nominal
+from nnef_grad.graph.bounds import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.ops.costs import (
     byte_size,

@@ -27,7 +27,7 @@ from nnef_grad.autodiff.recompute import is_delay
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
-from nnef_grad.graph.extents import nominal
+from nnef_grad.graph.bounds import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import external
 from nnef_grad.graph.names import substitute, with_names, with_tensors

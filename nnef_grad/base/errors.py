@@ -1,13 +1,14 @@
 """The one family of errors.
 
 An `NnefGradError` is a mistake of the user, or a model that the compiler does not
-support. Any other exception is a bug in the compiler.
+support. Any other exception is a bug in the compiler; an `InternalError` says where.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from nnef_grad.base.source import Span
@@ -17,11 +18,21 @@ MAX_PROBLEMS = 20
 MAX_CALLERS = 5
 # Messages that quote the user's text may get too long.
 LONG_MESSAGE = 400
+# The names that are listed of many.
+_SHOWN = 3
 
 
 def brief(message: str) -> str:
     """The message, truncated if it is too long."""
     return message if len(message) <= LONG_MESSAGE else f"{message[:LONG_MESSAGE]}..."
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first of some names, and how many more there are."""
+    if not names:
+        return "none"
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(f"'{name}'" for name in names[:_SHOWN]) + more
 
 
 def visible(text: str) -> str:
@@ -43,8 +54,18 @@ def suggestion(name: str, known: Sequence[str]) -> str:
 
 
 # Lenient reading repairs known mistakes of exporters; overwriting replaces a file; a
-# smaller batch or input takes less memory; a symbol of a dialect needs a number.
-Remedy = Literal["lenient", "overwrite", "smaller", "symbol", "unroll"]
+# smaller batch or input takes less memory; a symbol of a dialect needs a number; an input
+# may be a constant.
+Remedy = Literal[
+    "constant",
+    "dialect",
+    "lenient",
+    "onnx",
+    "overwrite",
+    "smaller",
+    "symbol",
+    "unroll",
+]
 
 
 class Problem(NamedTuple):
@@ -73,7 +94,8 @@ class Problem(NamedTuple):
         message = f"{kind}: {self.message}".replace("\n", "\\n")
         if self.span is None:
             return visible(message)
-        lines = [f"{self.span}: {message}", self.span.excerpt()]
+        lines = [f"{self.span}: {message}"]
+        lines += [self.span.excerpt()] if self.span.source.text else []
         callers = list(self.span.callers)
         for place in callers[:MAX_CALLERS]:
             lines += [f"{place}: called from here", place.excerpt()]
@@ -95,7 +117,10 @@ class NnefGradError(Exception):
         message: what is wrong, and what to do about it where that is known.
         span: the place in the source, or None where there is no text to point at.
         problems: all problems; the first one gives `message` and `span`.
+        sizes: a number for each symbol of the model, as an example, where numbers are needed.
     """
+
+    sizes: Mapping[str, int] = {}
 
     def __init__(
         self, message: str, span: Span | None = None, *, remedy: Remedy | None = None
@@ -154,6 +179,44 @@ class UnsupportedError(NnefGradError):
 
 class UsageError(NnefGradError):
     """A request does not fit the model: an unknown name, an option out of range."""
+
+
+class InternalError(Exception):
+    """A bug: what the compiler was doing, and the exception that nobody foresaw."""
+
+    def __init__(self, place: str, error: Exception) -> None:
+        what = f"{place}: {type(error).__name__}: {error}"
+        super().__init__(f"this is a bug in nnef-grad, at {brief(what)}")
+
+
+# What is no operation that failed: it ends what is done, whatever that is.
+ENDING = (InternalError, MemoryError, RecursionError)
+
+_PACKAGE = str(Path(__file__).parents[1])
+# What no value of a user's file leads to, where other code has checked its types.
+_OF_CODE = (AssertionError, AttributeError, NameError, TypeError)
+
+
+@contextmanager
+def bugs_at(place: str, *expected: type[Exception]) -> Iterator[None]:
+    """Turns exceptions that are not expected into ones that say where the bug is."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (NnefGradError, *ENDING, *expected)):
+            raise
+        raise InternalError(place, error) from error
+
+
+def is_bug(error: Exception) -> bool:
+    """Whether an exception is a mistake in code of this package, among those of a library
+    that it calls with data of the user.
+    """
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    is_own = place is None or place.tb_frame.f_code.co_filename.startswith(_PACKAGE)
+    return is_own and isinstance(error, _OF_CODE)
 
 
 def refuse_unknown(names: Iterable[str], known: Collection[str], what: str) -> None:

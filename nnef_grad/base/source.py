@@ -60,6 +60,9 @@ class Span(NamedTuple):
             place = place.caller
 
     def __str__(self) -> str:
+        """The place; the name alone of what has no text."""
+        if not self.source.text:
+            return self.source.name
         return f"{self.source.name}:{self.line}:{self.column}"
 
     def as_data(self) -> dict[str, str | int]:

@@ -8,17 +8,15 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import nnef_grad
 from nnef_grad.base.errors import Problem, UsageError
 from nnef_grad.base.frozen import NOTHING
 from nnef_grad.commandline import console
-from nnef_grad.commandline.opening import Opened
-from nnef_grad.storage.paths import open_file
+from nnef_grad.commandline.opening import Opened, arrays_in
 
 WRONG_GRADIENT = 1
 # In the place of a file of inputs.
@@ -120,7 +118,7 @@ class Checking:
         }
         checked = values = None
         if self.check:
-            checked = self._checked(graph, backward, point)
+            checked = self._checked(opened, graph, backward, point)
         elif is_evaluated:
             with self.progress.stage("evaluating gradients"):
                 from nnef_grad.interpreter.gradcheck import spreads
@@ -130,7 +128,9 @@ class Checking:
             if self.report is not None:
                 from nnef_grad.reports import page_after, page_of
 
-                text = page_of(graph, shown or backward, opened.rules, checked, values)
+                of = shown or backward
+                rules, called = opened.rules, opened.names(of)
+                text = page_of(graph, of, rules, checked, values, called=called)
                 page = page_after(self.report, text, overwrite=self.force)
                 pages.enter_context(page)
             if checked is None or checked.passed:
@@ -140,6 +140,7 @@ class Checking:
 
     def _checked(
         self,
+        opened: Opened,
         graph: nnef_grad.Graph,
         backward: nnef_grad.Backward,
         point: Mapping[str, Any],
@@ -147,18 +148,23 @@ class Checking:
         """How gradients compare, which is printed."""
         from nnef_grad.interpreter.gradcheck import Table
 
-        names, tensors = backward.gradients.values(), backward.graph.tensors
-        table = Table((name, tensors[name].shape) for name in names)
+        tensors = backward.graph.tensors
+        table = Table(
+            (opened.called(name, gradient), tensors[gradient].shape)
+            for name, gradient in backward.gradients.items()
+        )
 
         def report(row: nnef_grad.CheckedGradient, done: int, total: int) -> None:
             self.progress.update(done, total)
             if not self.as_json:
                 heading = [table.heading] if done == 1 else []
-                self.progress.print("\n".join([*heading, table.row(row)]))
+                line = table.row(opened.shown(row))
+                self.progress.print("\n".join([*heading, line]))
 
         with self.progress.stage("checking gradients"):
             checked = nnef_grad.check(graph, backward, report=report, **point)
-        as_json = console.as_json(check=checked.as_data()) if self.as_json else None
+        told = replace(checked, gradients=tuple(map(opened.shown, checked.gradients)))
+        as_json = console.as_json(check=told.as_data()) if self.as_json else None
         console.print_message(as_json or checked.conclusion)
         return checked
 
@@ -180,14 +186,5 @@ def _inputs(
     """The arrays in a file that numpy.savez has written; none if all are to be random."""
     if path is None or path == RANDOM:
         return {}
-    import numpy as np
-
-    with open_file(path) as file:
-        try:
-            if Path(path).suffix != ".npz":
-                raise ValueError("it is not called x.npz")
-            with np.load(file, allow_pickle=False) as stored:
-                return dict(zip(named([*stored]), stored.values(), strict=True))
-        except Exception as error:
-            what = f"'{path}' has no arrays of numpy.savez: {error}"
-            raise UsageError(what) from None
+    arrays = arrays_in(path)
+    return dict(zip(named([*arrays]), arrays.values(), strict=True))

@@ -42,7 +42,10 @@ class Command(click.Command):
         super().__init__(*args, **settings)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Gives --stats its value where it has none: another word after it is MODEL."""
+        """Gives --stats its value where it has none: another word after it is MODEL. The
+        words are kept for messages.
+        """
+        ctx.obj = tuple(args)
         bare, usual = "--stats", f"--stats={STATISTICS[0]}"
         words = [
             usual if word == bare and after not in STATISTICS else word
@@ -143,6 +146,10 @@ DERIVATIVES = {
     "hvp": "Compute the Hessian of the sum of the outputs times a vector, which is an "
     "input.",
     "hessian": "Compute the whole Hessian with respect to one tensor.",
+    "laplacian": "Compute, for each example of a batch, the sum of the second derivatives by "
+    "each element of one tensor.",
+    "divergence": "Compute, for each example of a batch, the sum of the derivatives of each "
+    "element of the output by that of the tensor at the same place.",
     "saliency": "Compute how much the largest score of each item moves with each element.",
     "gradient-penalty": "Compute the mean of (|gradient| - 1)^2 over the batch, to train or "
     "differentiate.",
@@ -172,6 +179,19 @@ OPTIONS: Groups = {
             for name, text in DERIVATIVES.items()
         ),
         option(
+            "--forward derivative",
+            "Differentiate nothing: write MODEL as it was read, in the format of OUT and for "
+            "the runtime of --target. Gradient nodes of an ONNX file are gradients there.",
+            flag_value="forward",
+        ),
+        option(
+            "--per-example",
+            "Compute the derivatives of each example of a batch: axis 0 of all inputs and "
+            "outputs counts examples, and variables, which they share, have a gradient for "
+            "each.",
+            **FLAG,
+        ),
+        option(
             "--seed",
             "Take the gradient of each output as an input, or use ones, to differentiate the "
             "sum of all output elements.",
@@ -179,6 +199,12 @@ OPTIONS: Groups = {
         ),
         option(
             "--with-outputs", "Also return the outputs of the forward graph.", **FLAG
+        ),
+        option(
+            "--also",
+            "Also return these tensors of the forward graph, separated by commas, such as "
+            "activations.",
+            **_TENSORS,
         ),
     ],
     "Output": [
@@ -207,8 +233,12 @@ OPTIONS: Groups = {
             "--target",
             "Write a form that a runtime supports and computes correctly: khronos is the "
             "PyTorch interpreter and nnef.Session; tract-standard is tract with standard "
-            "operations only; portable is all of them.",
-            **one_of("nnef", "khronos", "tract", "tract-standard", "onnx", "portable"),
+            "operations only; portable is all of them. For files x.onnx: onnx, the default, "
+            "is the fastest in ONNX Runtime, and onnx-portable for any engine.",
+            **one_of(
+                *("nnef", "khronos", "tract", "tract-standard", "onnx"),
+                *("onnx-portable", "portable"),
+            ),
         ),
         option(
             "--force",
@@ -236,8 +266,15 @@ OPTIONS: Groups = {
         ),
         option(
             "--symbol",
-            "Give a symbol of tract's dialect a number. May be repeated.",
+            "Give a symbol, which stands for an open size, a number. May be repeated.",
             **several("NAME=N"),
+        ),
+        option(
+            "--constant",
+            "Make an input a constant: a number for all of its elements, or the arrays in a "
+            "file from numpy.savez, named after the inputs. What follows from constants alone "
+            "is computed, and conditions among it are decided. May be repeated.",
+            **several("NAME=X|FILE.npz"),
         ),
         option(
             "--unroll",

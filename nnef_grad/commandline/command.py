@@ -18,16 +18,25 @@ import nnef_grad
 from nnef_grad.base.errors import Problem, UsageError
 from nnef_grad.commandline import console
 from nnef_grad.commandline.checking import Checking
-from nnef_grad.commandline.opening import Opened, Reading, expecting, split, taken
+from nnef_grad.commandline.opening import (
+    Opened,
+    Reading,
+    expecting,
+    output_path,
+    split,
+    taken,
+)
 from nnef_grad.graph.loops import is_loop
 from nnef_grad.language.labels import is_constant
 from nnef_grad.model import as_stored, declared_variables
 from nnef_grad.storage.data import SinglePrecision
 from nnef_grad.storage.files import refuse_existing, remove, writing
 from nnef_grad.storage.output import (
+    ONNX_TARGETS,
     ModelFormat,
     format_of,
     is_onnx,
+    onnx_target,
     refuse_loss,
     refuse_output,
 )
@@ -46,9 +55,13 @@ def compile_model(
     limit = None if recompute is None else memory_limit(recompute)
     reading, deriving = taken(Reading, options), taken(Deriving, options)
     checking = Checking(**options)
+    if deriving.derivative == _FORWARD:
+        _refuse_derivatives(deriving, checking, forward, recompute)
     force, progress = checking.force, checking.progress
+    out = output_path(out, model)
     refuse(out, model, force)
     if forward is not None:
+        forward = output_path(forward, model)
         _refuse_forward(forward, out, model, force)
     checking.refuse((model, out, forward or out))
     with progress.stage("reading"):
@@ -79,8 +92,8 @@ def compile_model(
     # The halves are checked and shown as the whole that they are halves of.
     constants = last.data if halves is None else {}
     with checking.examined(opened, graph, whole, constants=constants):
-        _write_all(documents, backward, out, opened, is_untrained, force)
-    warnings = _warnings(graph, backward, is_untrained, out)
+        _write_all(documents, backward, out, opened, is_untrained, force, target)
+    warnings = _warnings(opened, backward, is_untrained, out)
     checking.tell(warnings, nnef_grad.summary(graph, backward))
 
 
@@ -92,11 +105,15 @@ class Deriving:
     outputs: tuple[str, ...]
     stop: tuple[str, ...]
     derivative: str | None
+    per_example: bool
     seed: str
     with_outputs: bool
+    also: tuple[str, ...]
 
     def backward(self, opened: Opened) -> nnef_grad.Backward:
-        """The derivative of a model."""
+        """The derivative of a model, or the model itself, of which nothing is asked."""
+        if self.derivative == _FORWARD:
+            return nnef_grad.Backward(opened.graph, {}, {}, (), 0, ())
         outputs = opened.named(split(self.outputs)) if self.outputs else None
         settings: dict[str, Any] = {
             "outputs": outputs,
@@ -109,25 +126,61 @@ class Deriving:
             settings["wrt"] = names[0] if len(names) == 1 else names
         elif self.derivative is None:
             settings["wrt"] = opened.wrt
-        if self.with_outputs:
-            settings["with_outputs"] = True
+        further = {
+            "with_outputs": self.with_outputs,
+            "also": opened.named(split(self.also)),
+            "per_example": self.per_example,
+        }
+        settings |= {name: value for name, value in further.items() if value}
         if self.derivative is None:
             settings["seed"] = self.seed
             return nnef_grad.differentiate(opened.graph, **settings)
         if self.seed != "input":
             raise UsageError(f"--{self.derivative} takes no seed: leave out --seed")
         function: Any = getattr(nnef_grad, self.derivative.replace("-", "_"))
-        if self.with_outputs and "with_outputs" not in signature(function).parameters:
-            message = f"--{self.derivative} returns no other outputs"
-            raise UsageError(f"{message}: leave out --with-outputs")
+        for name in further.keys() & settings.keys() - signature(function).parameters:
+            is_each = name == "per_example"
+            why = _EXAMPLES[self.derivative] if is_each else "returns no other outputs"
+            message = f"--{self.derivative} {why}"
+            raise UsageError(f"{message}: leave out --{name.replace('_', '-')}")
         backward: nnef_grad.Backward = function(opened.graph, **settings)
         return backward
 
 
+# What some derivatives are of the examples of a batch, always.
+_EXAMPLES = {
+    "gradient-penalty": "is a mean over the batch",
+    "laplacian": "is one for each example",
+    "divergence": "is one for each example",
+}
+# The graph itself, in the place of a derivative.
+_FORWARD = "forward"
+
+
+def _refuse_derivatives(
+    deriving: Deriving, checking: Checking, split: str | None, recompute: str | None
+) -> None:
+    """Refuses what only a derivative has, together with --forward."""
+    seed = deriving.seed != "input"
+    own = {**vars(deriving), **vars(checking), "seed": seed, "split": split}
+    own["recompute"] = recompute
+    words = [
+        *("wrt", "outputs", "stop", "per_example", "seed", "with_outputs", "split"),
+        "recompute",
+        *("check", "inputs", "report"),
+    ]
+    given = ", ".join(f"--{word.replace('_', '-')}" for word in words if own[word])
+    if given:
+        message = "--forward writes the model, of which nothing is differentiated"
+        raise UsageError(f"{message}: leave out {given}")
+
+
 def refuse_target(out: str, target: str) -> None:
     """Refuses an ONNX file for what does not read such files."""
-    if is_onnx(out) and target not in ("nnef", "onnx"):
-        raise UsageError(f"'{out}' is for ONNX Runtime, and not for '{target}'")
+    if is_onnx(out) and target not in ("nnef", *ONNX_TARGETS):
+        instead = ": use --target onnx-portable" if target == "portable" else ""
+        what = f"'{out}' is for ONNX Runtime, and not for '{target}'"
+        raise UsageError(f"{what}{instead}")
 
 
 def refuse(out: str, model: str, force: bool) -> None:
@@ -215,6 +268,7 @@ def _write_all(
     opened: Opened,
     is_untrained: bool,
     force: bool,
+    target: str,
 ) -> None:
     """Writes all documents, or none."""
     with ExitStack() as undo:
@@ -229,6 +283,7 @@ def _write_all(
                     opened.arrays,
                     overwrite=force,
                     in_file=opened.in_file,
+                    target=onnx_target(target),
                 )
             else:
                 # The constants come first: an unused file of the model may have the same
@@ -251,13 +306,19 @@ def is_text(out: str) -> bool:
     return out == console.PIPE or format_of(out) is ModelFormat.TEXT
 
 
+def told_of(graph: nnef_grad.Graph, out: str) -> list[Problem]:
+    """The warnings of a graph that hold for OUT."""
+    return [w for w in graph.warnings if w.remedy != "onnx" or not is_onnx(out)]
+
+
 def _warnings(
-    graph: nnef_grad.Graph,
+    opened: Opened,
     backward: nnef_grad.Backward,
     untrained: bool,
     out: str,
 ) -> list[Problem]:
-    warnings = [*graph.warnings, *map(Problem, backward.warnings)]
+    graph, own = opened.graph, map(opened.in_words, backward.warnings)
+    warnings = [*told_of(graph, out), *map(Problem, own)]
     if untrained and declared_variables(graph) and not is_text(out):
         message = "the model has no data for its variables, so OUT has none either"
         warnings.append(Problem(message))

@@ -7,19 +7,27 @@ is lost, and changes nothing else.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import wraps
+from itertools import chain
 from threading import Event, Lock, Thread
 from types import FrameType
 from typing import IO, Any, NoReturn
 
 import click
 
-from nnef_grad.base.errors import NnefGradError, Problem, UsageError, visible
+from nnef_grad.base.errors import (
+    InternalError,
+    NnefGradError,
+    Problem,
+    UsageError,
+    visible,
+)
 from nnef_grad.base.source import Source
 from nnef_grad.storage.files import ENDING, set_handlers, text_of
 
@@ -158,6 +166,8 @@ class Progress:
 
 # The option that would help against a problem, by its remedy, and how.
 _ADVICE = {
+    "constant": ("constant", "; --constant NAME=X makes an input one"),
+    "dialect": ("dialect", ": read it with --dialect tract"),
     "lenient": ("lenient", ", or read it with --lenient"),
     "overwrite": ("force", ": use --force to replace it"),
     "symbol": ("symbol", ": give it one with --symbol, or by --batch or --input-shape"),
@@ -179,11 +189,36 @@ def _with_advice(problem: Problem, options: Mapping[str, Any]) -> Problem:
 
 def _message(error: NnefGradError, options: Mapping[str, Any]) -> str:
     """The message of a mistake, in the format of messages that the options say."""
+    remedies = {p.remedy for p in error.problems}
     error.problems = tuple(_with_advice(p, options) for p in error.problems)
+    title, command = "", ""
+    if "symbol" in remedies:
+        title, command = "for all sizes, as an example", _sizes(error.sizes or sizes)
+    elif remedies == {"lenient"} and "lenient" in options:
+        title, command = "with all repairs", _command("--lenient")
     if options.get("format") == "json":
-        return as_json(errors=[p.as_data() for p in error.problems])
-    return str(error)
+        named = {"command": command} if command else {}
+        return as_json(errors=[p.as_data() for p in error.problems], **named)
+    return f"{error}\n{title}: {command}" if command else str(error)
 
+
+def _sizes(sizes: Mapping[str, int]) -> str:
+    """The whole command, with a number for each open size; empty without any."""
+    numbers = chain.from_iterable(("--symbol", f"{n}={k}") for n, k in sizes.items())
+    return _command(*numbers) if sizes else ""
+
+
+def _command(*more: str) -> str:
+    """The whole command with further words, to paste."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return ""
+    words = [*(context.obj or ()), *more]
+    return shlex.join([*context.command_path.split(), *words])
+
+
+# A number for each open size of the model that was opened last, by its symbol.
+sizes: dict[str, int] = {}
 
 Command = Callable[..., None]
 
@@ -193,6 +228,7 @@ def command_line(command: Command) -> Command:
 
     @wraps(command)
     def run(**options: Any) -> None:
+        sizes.clear()
         try:
             with _clean_up_on_signals():
                 command(**options)
@@ -207,10 +243,10 @@ def command_line(command: Command) -> Command:
         except Exception as error:
             if os.environ.get("NNEF_GRAD_TRACEBACK"):
                 raise
-            what = f"{type(error).__name__}: {error}"
+            what = f"this is a bug in nnef-grad ({type(error).__name__}: {error})"
+            what = str(error) if isinstance(error, InternalError) else what
             advice = "set NNEF_GRAD_TRACEBACK=1 to see where"
-            message = f"error: this is a bug in nnef-grad ({what}); {advice}"
-            _fail(message, INTERNAL_ERROR)
+            _fail(f"error: {what}; {advice}", INTERNAL_ERROR)
 
     return run
 

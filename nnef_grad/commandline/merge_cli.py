@@ -29,7 +29,9 @@ def main(model: str, trained: tuple[str, ...], out: str, force: bool) -> None:
       nnef-grad-merge model/ checkpoint/ -o tuned/
       nnef-grad-merge model/ step/ trained/ -o tuned.tgz
     """
+    from nnef_grad.commandline.opening import output_path
     from nnef_grad.training.merge import merge
 
+    out = output_path(out, model)
     count = len(merge(model, trained, out, overwrite=force))
     console.print_message(f"{out}: {count} variable{'s' if count != 1 else ''} changed")

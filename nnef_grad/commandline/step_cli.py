@@ -140,6 +140,14 @@ STEP_OPTIONS: Groups = {
             **path("OUT"),
         ),
         option(
+            "--start",
+            "Write the values to begin with to START, an ONNX file whose graph has no inputs: "
+            "the state in OUT, an ONNX file x.onnx, is then plain inputs, and x.json says what "
+            "inputs and outputs are for. JavaScript, Java and C# cannot feed inputs that have "
+            "initial values.",
+            **path("START"),
+        ),
+        option(
             "--state",
             "Keep trained variables and optimizer state as variables, which the document "
             "updates, or as inputs and outputs, the default for targets other than nnef.",

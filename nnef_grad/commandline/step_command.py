@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import nnef_grad
-from nnef_grad.base.errors import Problem, UsageError
+from nnef_grad.base.errors import Problem, UsageError, listed
 from nnef_grad.commandline import console
 from nnef_grad.commandline.checking import Checking
 from nnef_grad.commandline.command import (
@@ -15,27 +17,44 @@ from nnef_grad.commandline.command import (
     memory_limit,
     refuse,
     refuse_target,
+    told_of,
 )
-from nnef_grad.commandline.opening import Reading, expecting, split, taken
+from nnef_grad.commandline.opening import (
+    Opened,
+    Reading,
+    expecting,
+    output_path,
+    split,
+    taken,
+)
 from nnef_grad.emit.rule_results import counted
 from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.language.types import SCALAR
 from nnef_grad.model import declared_variables
-from nnef_grad.storage.output import is_onnx
-from nnef_grad.training.choice import listed
-from nnef_grad.training.forms import Form, Step, save_step
+from nnef_grad.storage.files import refuse_existing, writing
+from nnef_grad.storage.output import is_onnx, onnx_target
+from nnef_grad.training.forms import Form, Step
+from nnef_grad.training.saving import save_step
 
-_OF_OUTPUT = re.compile(r"(?P<output>[A-Za-z_]\w*)=(?P<loss>[^=].*)", re.DOTALL)
+# The settings of a loss, in parentheses, have equals signs too.
+_OF_OUTPUT = re.compile(r"(?P<output>[^=(]+)=(?P<loss>[^=].*)", re.DOTALL)
 
 
 @console.command_line
 def make_step(
-    model: str, out: str, state: Form | None, target: str, **options: Any
+    model: str,
+    out: str,
+    start: str | None,
+    state: Form | None,
+    target: str,
+    **options: Any,
 ) -> None:
     """Compiles a model to a step, as the options say; see `nnef-grad-step --help`."""
     reading, checking = taken(Reading, options), taken(Checking, options)
     force, progress = checking.force, checking.progress
+    out = output_path(out, model)
     refuse(out, model, force)
+    _refuse_start(start, out, force)
     checking.refuse((model, out))
     with progress.stage("reading"):
         opened = reading.open(model, target)
@@ -43,7 +62,7 @@ def make_step(
     if is_onnx(out):
         # The target and the form of the state follow from it.
         refuse_target(out, target)
-        target, state = "onnx", state or "inputs"
+        target, state = onnx_target(target), state or "inputs"
     with progress.stage("differentiating"):
         step = nnef_grad.training_step(
             opened.torch or graph,
@@ -51,24 +70,36 @@ def make_step(
             state=state,
             target=target,
             rules=opened.rules,
-            **_settings(options),
+            **_settings(options, opened),
         )
     parts = {folder or "step": part.graph for folder, part in step.parts.items()}
     checking.print_costs({"forward": graph, **parts})
     objective, backward = step.objective, step.backward
     with checking.examined(opened, objective, backward, shown=step.shown):
-        _write(step, out, force, opened.in_file)
-    warnings = [*graph.warnings, *map(Problem, step.warnings)]
+        _write(step, out, start, force, opened.in_file)
+    warnings = [*told_of(graph, out), *map(Problem, step.warnings)]
     checking.tell(warnings, _summary(graph, step))
 
 
-def _settings(options: dict[str, Any]) -> dict[str, Any]:
+def _refuse_start(start: str | None, out: str, force: bool) -> None:
+    """Refuses a START that cannot be written, before anything is computed."""
+    if start is None:
+        return
+    if not is_onnx(out):
+        raise UsageError("--start is for a step in an ONNX file: -o step.onnx")
+    if os.path.realpath(start) == os.path.realpath(out):
+        raise UsageError(f"START and OUT are both '{out}'")
+    with writing(start):
+        refuse_existing(Path(start), overwrite=force)
+
+
+def _settings(options: dict[str, Any], opened: Opened) -> dict[str, Any]:
     """The settings of a training step, as the options say; others are as they are."""
     take = options.pop
     share, recompute = take("statistics_momentum"), take("recompute")
     train = take("train")
     return {
-        "loss": _losses(take("loss"), take("output")),
+        "loss": _named(_losses(take("loss"), take("output")), opened),
         "l2": _penalties(take("l2")),
         "train": split(train) if train else None,
         "freeze": split(take("freeze")),
@@ -81,9 +112,11 @@ def _settings(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _write(step: Step, path: str, force: bool, in_file: InFile | None) -> None:
+def _write(
+    step: Step, path: str, start: str | None, force: bool, in_file: InFile | None
+) -> None:
     if path != console.PIPE:
-        save_step(step, path, overwrite=force, in_file=in_file)
+        save_step(step, path, overwrite=force, in_file=in_file, start=start)
         return
     if step.apply is not None:
         message = "a step that accumulates gradients is two documents"
@@ -103,6 +136,13 @@ def _losses(losses: Sequence[str], output: str | None) -> str | dict[str, str]:
         message = "--loss expects OUTPUT=LOSS for each of several outputs"
         raise UsageError(f"{message}, without --output")
     return pairs
+
+
+def _named(losses: str | dict[str, str], opened: Opened) -> str | dict[str, str]:
+    """The same, by the names that outputs have in the graph."""
+    if isinstance(losses, str):
+        return losses
+    return dict(zip(opened.named([*losses]), losses.values(), strict=True))
 
 
 def _group(text: str) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from nnef_grad.base.errors import InvalidGraphError
 from nnef_grad.base.source import Span
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Tensor
 
 # The longest array or string that an operator may give, and the longest array of tensors:
@@ -87,6 +88,8 @@ def _divide(left: Any, right: Any) -> Any:
     """Division of integers rounds towards zero."""
     if type(left) is float:
         return left / right
+    if has_symbols((left, right)):
+        return left // right
     quotient = abs(left) // abs(right)
     return quotient if (left < 0) == (right < 0) else -quotient
 

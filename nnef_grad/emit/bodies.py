@@ -27,6 +27,7 @@ from nnef_grad.graph.ir import (
     shape_of,
     tensors,
 )
+from nnef_grad.graph.learning import all_equal
 from nnef_grad.graph.loops import (
     Loop,
     declaration,
@@ -296,7 +297,7 @@ def _put(
         is_array = isinstance(result, tuple)
         whole = (result, value) if is_array else ((result,), (value,))
         for tensor, part in zip(*whole, strict=True):
-            if (shape := shape_of(part)) != tensor.shape:
+            if not all_equal(shape := shape_of(part), tensor.shape):
                 message = (
                     f"the body of '{operation.name}' gives a tensor of shape {list(shape)}"
                     f" for '{emitter.names[tensor]}' of shape {list(tensor.shape)}"

@@ -18,12 +18,12 @@ from nnef_grad.base.source import Span
 from nnef_grad.emit.arguments import Call
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import Evaluator, NoValueError, hint_of, unpack
-from nnef_grad.emit.lenient import repair, repair_bias
+from nnef_grad.emit.lenient import refuse_misplaced, repair, repair_call
 from nnef_grad.graph.ir import STOP, Graph, Operation, Shape, Tensor
 from nnef_grad.graph.stops import says_stop, stop_definition
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import check_document
-from nnef_grad.language.labels import label_steps
+from nnef_grad.language.labels import label_key, label_steps
 from nnef_grad.ops.registry import OpSet
 
 ShapeOf = Callable[[str, Shape], Shape]
@@ -103,7 +103,8 @@ class _GraphBody(Evaluator):
             except ValueError as error:
                 raise InvalidGraphError(brief(str(error)), span) from None
         if self.repairs is not None:
-            call = repair_bias(self.emitter, call, span, self.repairs)
+            return repair_call(self.emitter, call, span, self.repairs)
+        refuse_misplaced(call, span)
         return call
 
     def expand(self, body: Iterable[syntax.Assignment]) -> dict[str, Any]:
@@ -169,7 +170,7 @@ class _GraphBody(Evaluator):
         producer = self.emitter.producer(tensor)
         assert producer is not None
         label = str(producer.attributes["label"])
-        first = self.labels.setdefault(label.lower(), tensor)
+        first = self.labels.setdefault(label_key(label), tensor)
         if first.shape != tensor.shape:
             message = (
                 f"label '{label}' is that of '{self.emitter.names[first]}',"

@@ -10,7 +10,9 @@ from nnef_grad.base.frozen import FrozenDict, OpenDict
 from nnef_grad.base.source import Span
 from nnef_grad.emit.arguments import Call, bind, bind_call, settings_key
 from nnef_grad.emit.rule_results import ShapeInference
+from nnef_grad.graph.extents import OpenExtentError
 from nnef_grad.graph.ir import STOP, Operand, Operation, Shape, Tensor, tensors
+from nnef_grad.graph.learning import current_facts
 from nnef_grad.graph.loops import external
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.stops import says_stop, stop_definition
@@ -195,6 +197,8 @@ class Emitter:
             call, shapes = call._replace(operands=operands), None
         if settings is None:
             settings = "" if name in UNIQUE else settings_key(call)
+        if (facts := current_facts()) is not None and facts.count:
+            call = call._replace(attributes=facts.apply_to_settings(call.attributes))
         # Rewrites may take it that operands and attributes fit each other.
         if shapes is None:
             shapes = self._inference.infer(call, settings, span)
@@ -224,6 +228,9 @@ class Emitter:
         try:
             simpler: Operand | None = rewrite(self, *call.operands, **call.attributes)
             return simpler
+        except OpenExtentError:
+            # It is as it is for numbers that are not known.
+            return None
         finally:
             self._depth -= 1
 

@@ -3,10 +3,13 @@
     y = sum_reduce(x, [0]);             an attribute without its keyword
     y = sum_reduce(x, axes = 0);        one value where an array is wanted
     y = add(x, 2);                      an integer where a scalar is wanted
+    y = pad(x, padding = [[1, 1]]);     an array where a tuple is wanted
     y = conv(x, w, b);                  a bias of shape [C], where b has rank 1
+    y = prelu(x, a);                    slopes of shape [1, 1, C] in place of [1, C]
+    y = transpose(x);                   all axes in reverse order
 
-The first three are repaired in the syntax, before it is checked; the bias needs shapes, and
-is repaired where the operation is made. What comes out is strictly standard.
+The first four are repaired in the syntax, before it is checked; the others need shapes, and
+are repaired where the operation is made. What comes out is strictly standard.
 """
 
 from __future__ import annotations
@@ -14,14 +17,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from nnef_grad.base.errors import Problem, bounded_nesting
-from nnef_grad.base.source import Span
+from nnef_grad.base.errors import InvalidGraphError, Problem, bounded_nesting
+from nnef_grad.base.source import Source, Span
 from nnef_grad.emit.arguments import Call
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.graph.ir import Tensor
+from nnef_grad.graph.ir import Tensor, shape_of
 from nnef_grad.language import syntax, types
 from nnef_grad.language.library import Library, with_fragments
-from nnef_grad.language.types import SCALAR, ArrayType, TensorType, Type
+from nnef_grad.language.types import SCALAR, ArrayType, TensorType, TupleType, Type
 from nnef_grad.ops.traits import BIASED
 
 Body = tuple[syntax.Assignment, ...]
@@ -67,6 +70,8 @@ class _Repair:
             else:
                 (type_,) = [*types_.values()][position : position + 1] or (None,)
                 arguments.append(self._value(type_, named, dtype))
+        if expression.name == "transpose" and len(arguments) == 1:
+            arguments.append(syntax.Keyword("axes", _REVERSED, span=expression.span))
         return replace(expression, arguments=tuple(arguments))
 
     def _value(self, type_: Type | None, value: syntax.Expression, dtype: str) -> Any:
@@ -96,6 +101,12 @@ class _Repair:
         if isinstance(type_, ArrayType) and isinstance(value, syntax.Array):
             items = tuple(self._fitted(type_.item, item) for item in value.items)
             return replace(value, items=items)
+        if isinstance(type_, TupleType) and isinstance(value, syntax.Array):
+            parts = tuple(value.items)
+            self._report(
+                f"read as ({', '.join(p.span.text for p in parts)})", value.span
+            )
+            return syntax.Tuple(parts, span=value.span)
         is_integer = isinstance(value, syntax.Literal) and type(value.value) is int
         if is_integer and type_ in (SCALAR, TensorType("scalar")):
             assert isinstance(value, syntax.Literal)
@@ -107,16 +118,49 @@ class _Repair:
         self.problems.append(Problem(message, span))
 
 
-def repair_bias(
+# What no document says of axes.
+_NOWHERE = Span(Source("", ""), 0, 0)
+_REVERSED = syntax.Array((syntax.Literal(-1, span=_NOWHERE),), span=_NOWHERE)
+
+
+def repair_call(
     emitter: Emitter, call: Call, span: Span, repairs: list[Problem]
 ) -> Call:
-    """A call with its bias of rank 1, if it has one, along the channels."""
-    if call.definition.name not in BIASED:
+    """A call with its last operand, a bias or slopes, along the channels; or with the axes
+    that it does not say.
+    """
+    if call.definition.name == "transpose" and call.attributes["axes"] == (-1,):
+        axes = tuple(reversed(range(len(shape_of(call.operands[0])))))
+        repairs.append(Problem(f"read as axes = {list(axes)}", span))
+        return call._replace(attributes={"axes": axes})
+    *others, row = call.operands or (None,)
+    if not isinstance(row, Tensor):
         return call
-    *others, bias = call.operands
-    if not isinstance(bias, Tensor) or bias.rank != 1 or bias.shape == (1,):
+    if call.definition.name in BIASED and row.rank == 1 and row.shape != (1,):
+        name, what, word = "unsqueeze", "bias", "is"
+    elif are_misplaced_slopes(call):
+        name, what, word = "squeeze", "slopes", "are"
+    else:
         return call
-    row = emitter("unsqueeze", bias, axes=[0], hint=f"{emitter.called(bias)}_row")
-    message = f"the bias of shape {list(bias.shape)} is read as {[1, *bias.shape]}"
-    repairs.append(Problem(message, span))
-    return call._replace(operands=(*others, row))
+    new = emitter(name, row, axes=[0], hint=f"{emitter.called(row)}_row")
+    shapes = f"{list(row.shape)} {word} read as {list(new.shape)}"
+    repairs.append(Problem(f"the {what} of shape {shapes}", span))
+    return call._replace(operands=(*others, new))
+
+
+def are_misplaced_slopes(call: Call) -> bool:
+    """Whether it has slopes [1, 1, C] for C channels, as Khronos' converter of TFLite writes."""
+    if call.definition.name != "prelu":
+        return False
+    x, slopes = map(shape_of, call.operands)
+    return len(x) > 2 and slopes != (1, 1, 1) and slopes == (1, 1, x[1])
+
+
+def refuse_misplaced(call: Call, span: Span) -> None:
+    """Raises an error at slopes that do not fit, and would along the channels."""
+    x, slopes = (
+        (*map(shape_of, call.operands),) if are_misplaced_slopes(call) else ((), ())
+    )
+    if slopes and x[2] not in (1, slopes[2]):
+        must = f"the slopes must have the shape [1, {x[1]}], but have the shape"
+        raise InvalidGraphError(f"{must} {list(slopes)}", span, remedy="lenient")

@@ -20,6 +20,7 @@ from nnef_grad.base.source import Source, Span
 from nnef_grad.graph.ir import Graph, Quantization, Shape, Tensor
 from nnef_grad.graph.names import advice_on
 from nnef_grad.graph.passes import carry_quantization
+from nnef_grad.graph.printer import has_plain_names
 from nnef_grad.language import syntax
 from nnef_grad.language.library import STDLIB, Library
 from nnef_grad.language.parser import parse_quantization
@@ -50,7 +51,7 @@ def read_quantization(
     or else the standard's.
     """
     reader = _Reader(graph, library if library is not None else STDLIB)
-    for entry in parse_quantization(source):
+    for entry in parse_quantization(source, extended=not has_plain_names(graph)):
         try:
             with bounded_nesting(entry.operation.span):
                 reader.read(entry)

@@ -17,8 +17,15 @@ from nnef_grad.base.errors import InvalidGraphError, brief
 from nnef_grad.base.process import Memo
 from nnef_grad.base.source import Span
 from nnef_grad.emit.arguments import Call
-from nnef_grad.graph.extents import Extent, OpenExtentError
+from nnef_grad.graph.extents import (
+    Extent,
+    OpenExtentError,
+    bounds,
+    has_symbols,
+    unmarked,
+)
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor
+from nnef_grad.graph.learning import current_facts, decided_sizes
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.types import MAX_INTEGER, MAX_RANK, ArrayType, Type
 from nnef_grad.ops.registry import SHAPES, OpSet, ShapeError
@@ -43,6 +50,13 @@ class ShapeInference:
         if call.definition.name in UNIQUE:
             # Each variable has a label of its own.
             return _infer(self._opset, call, operands, span)
+        facts = current_facts()
+        if facts is not None and has_symbols((operands, *call.attributes.values())):
+            # What it says of the network is learned in each reading.
+            facts.operation = call.definition.name
+            found = _infer(self._opset, call, facts.apply(operands), span)
+            known: tuple[Any, ...] = facts.apply(found)
+            return known
         key = call.definition.name, operands, settings
         shapes = self._inferred.get(key)
         if shapes is None:
@@ -65,7 +79,7 @@ def _infer(
     try:
         return _checked(fragment, function(*operands, **call.attributes))
     except ShapeError as error:
-        message = brief(f"{fragment.name}: {error}")
+        message = brief(unmarked(f"{fragment.name}: {error}{decided_sizes()}"))
         raise InvalidGraphError(message, span, remedy=error.remedy) from None
     except OpenExtentError as error:
         raise error.of(fragment.name, span) from None
@@ -209,6 +223,11 @@ def _gradient(
 
 
 @lru_cache(maxsize=1024)
+def _may_be_1(extent: Any) -> bool:
+    least, most = bounds(extent)
+    return least <= 1 <= most
+
+
 def is_reducible(gradient: Shape, operand: Shape, results: tuple[Shape, ...]) -> bool:
     """Whether the gradient of an operand has the operand's shape but for axes of extent 1,
     and axes that the operand does not have, along which it was broadcast to a result.
@@ -216,7 +235,7 @@ def is_reducible(gradient: Shape, operand: Shape, results: tuple[Shape, ...]) ->
     extended = operand + (1,) * (len(gradient) - len(operand))
     return len(gradient) == len(extended) and any(
         all(
-            whole == part or (part == 1 and result[axis : axis + 1] == (whole,))
+            whole == part or (_may_be_1(part) and result[axis : axis + 1] == (whole,))
             for axis, (whole, part) in enumerate(zip(gradient, extended, strict=True))
         )
         for result in results

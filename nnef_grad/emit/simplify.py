@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from nnef_grad.emit.arguments import Call
 from nnef_grad.emit.emitter import LITERAL, Emitter
+from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import (
     Graph,
     Operand,
@@ -26,7 +27,7 @@ from nnef_grad.graph.ir import (
 from nnef_grad.graph.names import substitute
 from nnef_grad.graph.passes import count_uses, prune, without_needless
 from nnef_grad.language.library import STDLIB
-from nnef_grad.ops.elementwise import broadcast, fits_into
+from nnef_grad.ops.elementwise import broadcast
 from nnef_grad.ops.parts import inside, slice_positions
 from nnef_grad.ops.shape import Positions
 from nnef_grad.ops.traits import RESHAPING
@@ -215,7 +216,7 @@ def choose(
     if isinstance(condition, bool) and not isinstance(choice, Tensor):
         return choice
     shapes = shape_of(condition), shape_of(other)
-    has_shape = all(fits_into(shape, shape_of(choice)) for shape in shapes)
+    has_shape = all(_fits_into(shape, shape_of(choice)) for shape in shapes)
     return choice if has_shape else None
 
 
@@ -247,6 +248,14 @@ def convert(emit: Emitter, x: Operand) -> Any:
     return float(x) if isinstance(x, (bool, int)) else None
 
 
+def _fits_into(operand: Shape, result: Shape) -> bool:
+    """Whether an operand is broadcast to a result, as they are written: nothing is learned of
+    open extents.
+    """
+    pairs = zip(operand, result, strict=False)
+    return len(operand) <= len(result) and all(o in (1, r) for o, r in pairs)
+
+
 # ---- Shapes ----
 
 
@@ -256,8 +265,9 @@ def reshape_once(
 ) -> Any:
     """Two changes of shape in a row are one."""
     inner = emit.made_by(x, *RESHAPING)
-    is_whole = (axis_start, axis_count) == (0, -1) and all(n > 0 for n in shape)
-    if inner is None or not is_whole:
+    is_whole = (axis_start, axis_count) == (0, -1)
+    # A 0 keeps an extent, and -1 is what is left.
+    if inner is None or not is_whole or any(may_exceed(1, n) for n in shape):
         return None
     source = inner.operands[0]
     return source if shape_of(source) == shape else emit("reshape", source, shape=shape)
@@ -306,7 +316,8 @@ def _adds_zeros(padding: Operation, axes: Shape) -> bool:
     outside = enumerate(attributes["padding"])
     is_zero = attributes["border"] == "constant" and attributes["value"] == 0.0
     return is_zero and all(
-        min(pair) >= 0 and (axis in axes or pair == (0, 0)) for axis, pair in outside
+        (axis in axes or pair == (0, 0)) and not any(may_exceed(0, n) for n in pair)
+        for axis, pair in outside
     )
 
 
@@ -373,7 +384,7 @@ def broadcast_instead(name: str) -> Rewrite:
                 shape_of(operand), *others
             ):
                 return emit(name, *before, source, *after)
-            if all(fits_into(shape, shape_of(source)) for shape in others):
+            if all(_fits_into(shape, shape_of(source)) for shape in others):
                 single = emit(name, *before, source, *after, hint="single")
                 return emit("tile", single, **tile.settings)
         return None

@@ -5,6 +5,7 @@ tract/       the dialect of tract and torch-to-nnef
 onnx/        ONNX files
 torch/       PyTorch programs
 khronos.py   graphs of the Khronos tools
+constants.py inputs that become constants
 expansions/  what operations of several formats become
 """
 

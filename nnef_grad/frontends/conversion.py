@@ -13,10 +13,12 @@ from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import Problem
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.simplify import simplify
-from nnef_grad.frontends.reading import Reading, valid_name
+from nnef_grad.frontends.reading import Reading
 from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.learning import facts_learned
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.graph.passes import prune
+from nnef_grad.language.identifiers import plain_name
 from nnef_grad.language.labels import CONSTANTS
 from nnef_grad.language.library import EXTRAS, STDLIB, FragmentFile, Joined, Library
 from nnef_grad.ops.registry import OpSet
@@ -68,8 +70,9 @@ class Conversion(Reading):
         operations = tuple(self.emitter.operations)
         names = self.emitter.assigned_names(operations, self.emitter.names.values())
         ends = tuple(inputs), tuple(outputs)
-        graph = Graph(valid_name(name), *ends, operations, names)
-        return prune(replace(graph, warnings=tuple(self.warnings)))
+        graph = Graph(plain_name(name), *ends, operations, names)
+        warnings, facts = tuple(self.warnings), facts_learned()
+        return prune(replace(graph, warnings=warnings, facts=facts))
 
     def data_of(self, graph: Graph) -> dict[str, Array]:
         """The data of the variables that a graph has left; some have other shapes."""

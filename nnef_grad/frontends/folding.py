@@ -16,6 +16,8 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.frontends.values import converted, dtype_of, is_open, simple
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Operation, Tensor
+from nnef_grad.graph.learning import are_equal
+from nnef_grad.graph.quotients import maximum, minimum
 from nnef_grad.interpreter import EVALUATIONS
 from nnef_grad.interpreter.execution import execute
 from nnef_grad.language.syntax import Fragment
@@ -96,12 +98,20 @@ def _of_extents(operation: Operation, arrays: list[Any]) -> Any:
     evaluation = _OF_EXTENTS.get(operation.name) or EVALUATIONS[operation.name]
     result = np.asarray(evaluation(*arrays, **operation.settings))
     has_symbols = any(isinstance(item, Extent) for item in result.flat)
-    is_done = has_symbols or result.dtype.kind == "b"
-    return simple(result if is_done else result.astype(np.int64))
+    if has_symbols or result.dtype.kind == "b":
+        return simple(result)
+    is_logical = all(isinstance(item, bool) for item in result.flat)
+    return simple(result.astype(np.bool_ if is_logical else np.int64))
 
 
 # Extents are positive: rounding down is truncation, and none is less than 1.
-_OF_EXTENTS = {"div": np.floor_divide, "max": np.maximum, "min": np.minimum}
+_OF_EXTENTS: dict[str, Any] = {
+    "div": np.floor_divide,
+    "max": np.frompyfunc(maximum, 2, 1),
+    "min": np.frompyfunc(minimum, 2, 1),
+    "eq": np.frompyfunc(are_equal, 2, 1),
+    "ne": np.frompyfunc(lambda x, y: not are_equal(x, y), 2, 1),
+}
 
 
 def _has_scalars(value: Any) -> bool:

@@ -26,6 +26,7 @@ from nnef_grad.emit.builder import build_graph
 from nnef_grad.emit.quantization import read_quantization
 from nnef_grad.frontends.values import DTYPES
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
+from nnef_grad.language.labels import label_key
 from nnef_grad.language.library import with_fragments
 from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.language.types import LARGEST
@@ -192,9 +193,9 @@ def _reference(value: Any) -> Any:
 
 def _with_data(graph: Graph, data: Data) -> Iterator[tuple[str, Tensor, Array | None]]:
     """Each tensor and its name, with its data if it is a variable that has any."""
-    labelled = {label.lower(): array for label, array in data.items()}
+    labelled = {label_key(label): array for label, array in data.items()}
     for operation in graph.operations:
-        label = str(operation.attributes.get("label", "")).lower()
+        label = label_key(str(operation.attributes.get("label", "")))
         for tensor in operation.outputs:
             array = labelled.get(label) if operation.name == "variable" else None
             if array is not None and array.shape != tensor.shape:

@@ -4,16 +4,15 @@ the standard, which are emitted, or computed where their operands are known.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
-from math import copysign, isfinite, isinf, isnan, prod
+from math import copysign, isinf, isnan, prod
 from typing import Any
 
 import numpy as np
 
-from nnef_grad.autodiff.ranges import Range, Ranges
+from nnef_grad.autodiff.ranges import EXACT, Range, Ranges
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import InvalidGraphError, Problem, located, suggestion
 from nnef_grad.base.source import Source, Span
@@ -55,11 +54,6 @@ from nnef_grad.ops.traits import FED
 # size; and how many more for each element that a file has.
 MOST_WORK = 100_000_000
 WORK_PER_ELEMENT = 30
-
-# Single precision holds all whole numbers below.
-EXACT = 2**24
-# Indices, tokens and extents whose bounds are not known are taken to be below.
-INDEX = 2**16
 
 # The arguments of an operation, by the names of its parameters.
 Values = Mapping[str, Any]
@@ -121,6 +115,11 @@ class Reading(Evaluator):
         if {*map(type, values)} in ({int, float}, {Extent, float}):
             values = list(map(float, values))
         return compute(node.symbol, values, node.span)
+
+    def _subscript(self, node: syntax.Subscript, scope: Scope, hint: str) -> Any:
+        """As in `Evaluator`; an item of an array is a number of Python."""
+        item = super()._subscript(node, scope, hint)
+        return item.item() if isinstance(item, np.generic) else item
 
     # ---- Invocations ----
 
@@ -305,15 +304,14 @@ class Reading(Evaluator):
         sizes = [*map(self._size, operands)] if name in ("add", "sub", "mul") else [0]
         if (prod(sizes) if name == "mul" else sum(sizes)) >= EXACT:
             what = f"'{hint}' is an integer that is computed in single precision"
-            self.warnings.append(Problem(f"{what}: beyond 2^24 it loses digits", place))
+            message = f"{what}: beyond 2^24 it loses digits, except in an ONNX file"
+            self.warnings.append(Problem(message, place, "onnx"))
 
     def _size(self, value: Any) -> float:
         """How far from zero integers may be, as far as that is known."""
         if is_known(value):
             return 0 if is_open(value) else float(np.max(np.abs(value), initial=0))
-        own = self.range_of(value)
-        size = max(-own.lower, own.upper)
-        return size if isfinite(size) else INDEX
+        return self.range_of(value).integer_size
 
     def _operand(
         self, type_: Any, value: Any, generic: str | None, hint: str, place: Span
@@ -397,16 +395,11 @@ class Later:
         return self._value()
 
 
-def valid_name(name: str) -> str:
-    """A name of NNEF: letters, digits and underscores."""
-    valid = re.sub(r"\W+", "_", name, flags=re.ASCII)
-    return f"_{valid}" if valid[:1].isdigit() or not valid else valid
-
-
 _OWN_VISIT: dict[type, Callable[..., Any]] = {
     **VISIT,
     syntax.Identifier: lambda reading, *args: reading._identifier(*args),
     syntax.Operator: Reading._operator,
+    syntax.Subscript: Reading._subscript,
     syntax.Invocation: lambda reading, *args: reading._invocation(*args),
 }
 

@@ -50,7 +50,7 @@ def is_open(value: Any) -> bool:
     """Whether there are extents with symbols in a known value, or in one of several."""
     if isinstance(value, (list, tuple)):
         return any(map(is_open, value))
-    return np.asarray(value).dtype.kind == "O"
+    return not isinstance(value, Tensor) and np.asarray(value).dtype.kind == "O"
 
 
 def as_extents(extents: Iterable[Any]) -> Array:

@@ -12,13 +12,16 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
+from nnef_grad.autodiff.ranges import EXACT
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import InvalidGraphError, Problem
 from nnef_grad.base.source import Span
-from nnef_grad.frontends.reading import EXACT, Reading
+from nnef_grad.frontends.reading import Reading
 from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.graph.extents import Dimension, Extent
 from nnef_grad.graph.ir import Shape
+from nnef_grad.graph.learning import current_facts
+from nnef_grad.graph.quotients import exact_quotient
 from nnef_grad.ops.join import BLOCK, positions
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -54,6 +57,10 @@ class View:
     hint: str
     span: Span
     dtype: str | None
+
+    def __post_init__(self) -> None:
+        if (facts := current_facts()) is not None:
+            facts.operation = self.name
 
     def __call__(
         self,
@@ -177,7 +184,11 @@ class View:
         own = shape_of(wide)
         if own == tuple(shape):
             return wide
-        repeats = [n if m != n else 1 for m, n in zip(own, shape, strict=True)]
+        # An open extent is 1, or as long as the whole one already.
+        repeats = [
+            1 if m == n else exact_quotient(n, m)
+            for m, n in zip(own, shape, strict=True)
+        ]
         return self("tile", wide, repeats=repeats)
 
     def axes(self, axes: Any, rank: int) -> list[int]:

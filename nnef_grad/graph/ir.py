@@ -201,6 +201,7 @@ class Graph:
         quantization: how tensors are quantized, by name, in the order of the tensors.
         notes: lines for the reader, printed as comments at the head of the text.
         warnings: the repairs of lenient reading, each a message with its place.
+        facts: what the network says of the symbols in its shapes, a sentence each.
     """
 
     name: str
@@ -212,6 +213,7 @@ class Graph:
     declared: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     warnings: tuple[Problem, ...] = ()
+    facts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if type(self.names) not in (FrozenDict, OpenDict):

@@ -8,6 +8,7 @@ from typing import Any
 
 from nnef_grad.base.errors import suggestion
 from nnef_grad.graph.ir import Graph, Operation, Tensor, map_tensors
+from nnef_grad.language.identifiers import is_plain, plain_name
 from nnef_grad.language.syntax import KEYWORDS
 
 
@@ -69,6 +70,28 @@ def with_names(
             names.get(name, name): replace(q, tensor=names.get(name, name))
             for name, q in graph.quantization.items()
         },
+    )
+
+
+def with_told_names(graph: Graph, wishes: Mapping[str, str]) -> Graph:
+    """As `with_names`, with a note for each input and output that has another name."""
+    if not wishes:
+        return graph
+    renamed = with_names(graph, wishes)
+    ends = dict.fromkeys((*graph.inputs, *graph.outputs))
+    pairs = [(graph.names[t], renamed.names[t]) for t in ends]
+    notes = (
+        f"  {new}: what '{old}' is called here" for old, new in pairs if old in wishes
+    )
+    return replace(renamed, notes=(*graph.notes, *notes))
+
+
+def with_plain_names(graph: Graph) -> Graph:
+    """The graph with names that the standard can spell."""
+    odd = {name: plain_name(name) for name in graph.tensors if not is_plain(name)}
+    named = with_told_names(graph, odd)
+    return (
+        named if is_plain(graph.name) else replace(named, name=plain_name(graph.name))
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import (
     STOP,
     Graph,
@@ -19,6 +20,7 @@ from nnef_grad.graph.ir import (
 )
 from nnef_grad.graph.loops import is_loop, loop_of, loops_in, with_named_bodies
 from nnef_grad.graph.symbols import symbols
+from nnef_grad.language.identifiers import escaped, is_plain, spelled
 from nnef_grad.language.library import STDLIB
 from nnef_grad.language.syntax import (
     INDENT,
@@ -44,15 +46,22 @@ def print_graph(graph: Graph, extensions: Sequence[str] = ()) -> str:
 
 def statements(graph: Graph) -> list[str]:
     """The lines of the text that are not empty, without comments."""
-    bare = replace(graph, notes=())
+    bare = replace(graph, notes=(), facts=())
     lines = [line.strip() for line in print_graph(bare).splitlines()]
     return [line for line in lines if line and not line.startswith("#")]
 
 
 def has_standard_text(graph: Graph) -> bool:
-    """Whether the standard has words for it: none for symbols, loops, registries."""
+    """Whether the standard has words for it: none for symbols, loops, registries, and names
+    of any text.
+    """
     loops_or_own = (is_loop(op) or op.definition.registry for op in graph.operations)
-    return not (symbols(graph) or any(loops_or_own))
+    return has_plain_names(graph) and not (symbols(graph) or any(loops_or_own))
+
+
+def has_plain_names(graph: Graph) -> bool:
+    """Whether the standard can spell the names of a graph."""
+    return is_plain(graph.name) and all(map(is_plain, graph.tensors))
 
 
 def _document(graph: Graph, extensions: Sequence[str]) -> Iterator[str]:
@@ -68,21 +77,21 @@ def _document(graph: Graph, extensions: Sequence[str]) -> Iterator[str]:
         yield f"{print_declaration(fragment)};"
         yield ""
     for body in bodies.values():
-        shown = [
-            f"{body.names[t]}: tensor<{t.dtype}>" for t in (*body.inputs, *body.outputs)
-        ]
-        yield from _definition("fragment", body, shown, is_body=True)
+        yield from _definition("fragment", body, is_body=True)
         yield ""
-    yield from _definition("graph", graph, [*graph.input_names, *graph.output_names])
+    yield from _definition("graph", graph)
 
 
-def _definition(
-    word: str, graph: Graph, signature: Sequence[str], *, is_body: bool = False
-) -> Iterator[str]:
+def _definition(word: str, graph: Graph, *, is_body: bool = False) -> Iterator[str]:
     """A graph, or the body of a loop, whose inputs have no operations there."""
-    yield from (f"# {note}".rstrip() for note in graph.notes)
-    count = len(graph.inputs)
-    yield from _signature(f"{word} {graph.name}", signature[:count], signature[count:])
+    yield from (f"# {' '.join(note.splitlines())}".rstrip() for note in graph.notes)
+    yield from (f"# {line}" for line in _facts(graph) if not is_body)
+    names = {tensor: spelled(name) for tensor, name in graph.names.items()}
+    inputs, outputs = (
+        [f"{names[t]}: tensor<{t.dtype}>" if is_body else names[t] for t in ends]
+        for ends in (graph.inputs, graph.outputs)
+    )
+    yield from _signature(f"{word} {spelled(graph.name)}", inputs, outputs)
     yield "{"
     origin: Operation | None = None
     for operation in graph.operations:
@@ -92,9 +101,14 @@ def _definition(
             origin = operation.origin
             yield ""
             if origin is not None:
-                yield _comment(origin, graph.names)
-        yield from _statement(operation, graph.names, is_body=is_body)
+                yield _comment(origin, names)
+        yield from _statement(operation, names, is_body=is_body)
     yield "}"
+
+
+def _facts(graph: Graph) -> list[str]:
+    title = "The sizes that the network takes:"
+    return [title, *(f"  {fact}" for fact in graph.facts)] if graph.facts else []
 
 
 def _signature(
@@ -127,15 +141,18 @@ def print_declaration(fragment: Fragment) -> str:
     words = {None: "", GENERIC: "<?>"}
     generic = words.get(fragment.generic, f"<? = {fragment.generic}>")
     parameters = ", ".join(map(_parameter, fragment.parameters))
-    results = ", ".join(f"{r.name}: {r.type}" for r in fragment.results)
-    return f"fragment {fragment.name}{generic}( {parameters} ) -> ( {results} )"
+    results = ", ".join(f"{spelled(r.name)}: {r.type}" for r in fragment.results)
+    return (
+        f"fragment {spelled(fragment.name)}{generic}( {parameters} ) -> ( {results} )"
+    )
 
 
 def _parameter(parameter: Parameter) -> str:
+    declared = f"{spelled(parameter.name)}: {parameter.type}"
     if parameter.default is None:
-        return f"{parameter.name}: {parameter.type}"
+        return declared
     default = print_value(parameter.type, literal_value(parameter.default))
-    return f"{parameter.name}: {parameter.type} = {default}"
+    return f"{declared} = {default}"
 
 
 def print_operation(operation: Operation, names: Names) -> str:
@@ -150,7 +167,7 @@ def print_operation(operation: Operation, names: Names) -> str:
         arguments = [*_operands(operation, names), *_attributes(operation, names)]
     results = ", ".join([_result(result, names) for result in operation.results])
     word = "copy" if operation.name == STOP else operation.name
-    return f"{results} = {word}{_dtype(operation)}({', '.join(arguments)})"
+    return f"{results} = {spelled(word)}{_dtype(operation)}({', '.join(arguments)})"
 
 
 # ---- Loops ----
@@ -176,24 +193,26 @@ def _statement(operation: Operation, names: Names, *, is_body: bool) -> Iterator
 
 
 def _call_of_loop(operation: Operation) -> str:
-    return f"{operation.name}(body = '{loop_of(operation).body.name}'"
+    body = print_string(loop_of(operation).body.name)
+    return f"{operation.name}(body = {body}"
 
 
 def _lists(operation: Operation, names: Names) -> dict[str, list[str]]:
     """The other arguments of a loop: what enters its body, and what becomes of it."""
     loop = loop_of(operation)
-    own, pairs = loop.body.names, zip(loop.body.inputs, operation.inputs, strict=True)
-    bound = {t: f"'{own[t]}', {names[operand]}" for t, operand in pairs}
+    own = {t: print_string(name) for t, name in loop.body.names.items()}
+    pairs = zip(loop.body.inputs, operation.inputs, strict=True)
+    bound = {t: f"{own[t]}, {names[operand]}" for t, operand in pairs}
     scanned = zip(loop.parts, loop.scanned, strict=True)
     states = zip(loop.state_inputs, loop.next_values, strict=True)
     parts = zip(loop.made[loop.states :], loop.collected, strict=True)
     return {
         "scan": [f"({bound[t]}, {way.axis}, {way.direction})" for t, way in scanned],
         "full": [f"({bound[t]})" for t in loop.full],
-        "state": [f"({bound[t]}, '{own[new]}')" for t, new in states],
+        "state": [f"({bound[t]}, {own[new]})" for t, new in states],
         "output": [
-            *(f"('{own[t]}', 'last', 0, 1)" for t in loop.next_values),
-            *(f"('{own[t]}', 'full', {w.axis}, {w.direction})" for t, (_, w) in parts),
+            *(f"({own[t]}, 'last', 0, 1)" for t in loop.next_values),
+            *(f"({own[t]}, 'full', {w.axis}, {w.direction})" for t, (_, w) in parts),
         ],
     }
 
@@ -203,7 +222,8 @@ def _comment(operation: Operation, names: Names) -> str:
     if is_loop(operation):
         first = names[operation.outputs[0]]
         return f"{INDENT}# {first}, ... = {_call_of_loop(operation)}, ...)"
-    return f"{INDENT}# {print_operation(operation, names)}"
+    # A name may have line ends.
+    return f"{INDENT}# {' '.join(print_operation(operation, names).splitlines())}"
 
 
 # ---- Operands and attributes ----
@@ -235,7 +255,7 @@ def _attributes(operation: Operation, names: Names) -> Iterator[str]:
     for parameter in operation.definition.attributes:
         value = operation.settings[parameter.name]
         if not _is_default(operation, parameter.name, value):
-            yield f"{parameter.name} = {print_value(parameter.type, value, names)}"
+            yield f"{spelled(parameter.name)} = {print_value(parameter.type, value, names)}"
 
 
 def _is_default(operation: Operation, name: str, value: Operand | Value) -> bool:
@@ -258,15 +278,14 @@ def print_value(type_: Type, value: Operand | Value, names: Names = _NONE) -> st
         return "true" if value else "false"
     if isinstance(value, str):
         return print_string(value)
-    return repr(value)
+    return str(value) if isinstance(value, Extent) else repr(value)
 
 
 def print_string(value: str) -> str:
     """A string literal, with escapes only where the other quotes do not help."""
     if "'" in value and '"' not in value and "\\" not in value:
         return f'"{value}"'
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    return f"'{escaped(value)}'"
 
 
 # ---- Quantization info ----
@@ -288,7 +307,9 @@ def _entry(entry: Quantization) -> str:
         f"{p.name} = {_entry_value(p.type, entry.attributes[p.name])}"
         for p in operation.parameters[1:]
     )
-    line = f'"{entry.tensor}": {operation.name}({arguments});'
+    tensor = entry.tensor
+    key = f'"{tensor}"' if is_plain(tensor) else spelled(tensor)
+    line = f"{key}: {operation.name}({arguments});"
     return line if operation.name in STDLIB else f"# {line}"
 
 

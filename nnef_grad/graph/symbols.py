@@ -2,28 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from nnef_grad.base.errors import InvalidGraphError, NnefGradError, UsageError
+from nnef_grad.graph.atoms import LONGEST_AXIS
+from nnef_grad.graph.bounds import examples, nominal, unmet
 from nnef_grad.graph.extents import (
+    Dimension,
     Extent,
     OpenExtentError,
+    extent_of,
     has_symbols,
-    nominal,
-    symbol,
+    multiple,
+    symbols_in,
     symbols_of,
 )
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.graph.loops import Loop
 from nnef_grad.graph.names import with_tensors
+from nnef_grad.language.identifiers import spelled
 
 
 def symbols(graph: Graph) -> list[str]:
     """The names of the symbols of a graph, sorted. All are in the shapes of its inputs."""
     return symbols_of(tuple(tensor.shape for tensor in graph.inputs))
+
+
+def example_sizes(graph: Graph) -> dict[str, int]:
+    """A number for each symbol of a graph, to begin with."""
+    shapes = [tensor.shape for tensor in graph.inputs]
+    return examples(shapes, symbols_of(tuple(shape[:1] for shape in shapes)))
+
+
+def conditions(graph: Graph) -> list[str]:
+    """The least and greatest numbers of the symbols of a graph, as comparisons."""
+    shapes = tuple(tensor.shape for tensor in graph.inputs)
+    own = sorted({*symbols_in(shapes)}, key=str)
+    # tract reads no others there.
+    told = [s for s in own if _ASSERTED.fullmatch(s.name)]
+    least = [f"{s.name}>={s.least}" for s in told if s.least > 1]
+    return [*least, *(f"{s.name}<={s.most}" for s in told if s.most < LONGEST_AXIS - 1)]
+
+
+_ASSERTED = re.compile(r"[A-Za-z_](?:[A-Za-z0-9_.]|/[A-Za-z]+)*")
 
 
 def refuse_symbols(
@@ -50,6 +75,9 @@ def with_numbers(graph: Graph, numbers: Mapping[str, int]) -> Graph:
     """The graph with numbers in the place of some of its symbols."""
     if {*symbols(graph)}.isdisjoint(numbers):
         return graph
+    for known in {s.known for s in symbols_in(tuple(x.shape for x in graph.inputs))}:
+        if message := unmet(known, numbers):
+            raise InvalidGraphError(f"the network does not take these sizes: {message}")
     return _with_numbers(graph, numbers)
 
 
@@ -57,7 +85,9 @@ def _with_numbers(graph: Graph, numbers: Mapping[str, int]) -> Graph:
     """A graph, or the body of a loop: a symbol of it may be in none of its inputs."""
     operations = []
     for op in graph.operations:
-        settings = _without_end_of_0(op, numbers) if op.name == "slice" else op.settings
+        settings = op.settings
+        if op.name == "slice" and {*settings["stride"]} <= {1}:
+            settings = _without_end_of_0(op, numbers)
         operands, attributes = substituted((op.operands, settings), numbers)
         operations.append(replace(op, operands=operands, attributes=attributes))
     tensors = {
@@ -72,7 +102,7 @@ def _with_numbers(graph: Graph, numbers: Mapping[str, int]) -> Graph:
 def _without_end_of_0(
     operation: Operation, numbers: Mapping[str, int]
 ) -> Mapping[str, Any]:
-    """The settings of a slice, whose end of 0 by symbols ends what is empty."""
+    """The settings of a slice without steps, whose end of 0 by symbols ends what is empty."""
     settings, (x,) = operation.settings, operation.inputs
     window = (settings[name] for name in ("axes", "begin", "end"))
     pairs = [
@@ -97,22 +127,38 @@ def substituted(value: Any, numbers: Mapping[str, int]) -> Any:
 
 
 def numbers_of(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
-    """The numbers of symbols that are extents of inputs, which have these shapes."""
+    """The numbers of symbols that are extents of inputs, which have these shapes; or else of
+    symbols of which an extent is a multiple and a number more.
+    """
+    pairs = [
+        pair
+        for name, tensor in zip(graph.input_names, graph.inputs, strict=True)
+        if len(shape := shapes.get(name, ())) == tensor.rank
+        for pair in zip(tensor.shape, shape, strict=True)
+    ]
+    alone = _solved(
+        (n, m) for n, m in pairs if list(map(spelled, symbols_of(n))) == [str(n)]
+    )
+    others = ((n, m) for n, m in pairs if {*symbols_of(n)}.isdisjoint(alone))
+    return alone | _solved(others)
+
+
+def _solved(pairs: Iterable[tuple[Dimension, int]]) -> dict[str, int]:
+    """The number of each symbol of which extents with some numbers are multiples."""
     numbers: dict[str, int] = {}
-    for name, tensor in zip(graph.input_names, graph.inputs, strict=True):
-        shape = shapes.get(name, ())
-        if len(shape) != tensor.rank:
-            continue
-        for extent, number in zip(tensor.shape, shape, strict=True):
-            word = str(extent)
-            is_symbol = symbols_of(extent) == [word]
-            if is_symbol and numbers.setdefault(word, number) != number:
-                both = f"{numbers[word]} and {number}"
-                raise UsageError(f"'{word}' is both {both} in the shapes of the inputs")
+    for extent, number in pairs:
+        for symbol, factor, more in multiple(extent):
+            count, rest = divmod((number - more) * symbol.step, factor)
+            if rest:
+                raise UsageError(f"the extent '{extent}' cannot be {number}")
+            own, name = count + symbol.rest, symbol.name
+            if numbers.setdefault(name, own) != own:
+                both = f"{numbers[name]} and {own}"
+                raise UsageError(f"'{name}' is both {both} in the shapes of the inputs")
     return numbers
 
 
 def at_numbers(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
     """A number for each symbol: of inputs of these shapes, or else a usual one."""
-    usual = {name: nominal(symbol(name)) for name in symbols(graph)}
-    return usual | numbers_of(graph, shapes)
+    own = symbols_in(tuple(tensor.shape for tensor in graph.inputs))
+    return {s.name: nominal(extent_of(s)) for s in own} | numbers_of(graph, shapes)

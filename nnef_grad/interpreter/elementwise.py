@@ -29,8 +29,18 @@ def aligned(*operands: Array) -> list[Array]:
 
 
 def broadcasting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with operands broadcast as in NNEF, from the left."""
-    return lambda *operands: function(*aligned(*operands))
+    """The function with operands broadcast as in NNEF, from the left. Those of a graph with
+    symbols may not be, for some of their numbers.
+    """
+
+    def broadcast(*operands: Array) -> Any:
+        whole = aligned(*operands)
+        shapes = [x.shape for x in whole]
+        fits = all(len({*axis} - {1}) < 2 for axis in zip(*shapes, strict=True))
+        require(fits, f"the shapes {' and '.join(map(str, shapes))} do not fit")
+        return function(*whole)
+
+    return broadcast
 
 
 def rounded(x: Array) -> Array:

@@ -24,6 +24,7 @@ from nnef_grad.interpreter.registry import (
     Value,
     evaluation,
 )
+from nnef_grad.language.labels import label_key
 from nnef_grad.ops.traits import FED
 
 Operations = Mapping[str, Evaluation]
@@ -150,6 +151,12 @@ def _apply(
 Feeds = Mapping[str, npt.ArrayLike]
 
 
+def of_graph(variables: Feeds, graph: Graph) -> Feeds:
+    """The data of variables: those that are stored know by the graph what codes mean."""
+    of = getattr(variables, "of", None)
+    return variables if of is None else of(graph)
+
+
 def collect_feeds(graph: Graph, inputs: Feeds, variables: Feeds) -> dict[Tensor, Array]:
     """The data of the inputs of a flat graph, by name, and of its variables, by label, in
     any case; further labels are ignored. The error about what does not fit lists it all.
@@ -161,11 +168,11 @@ def collect_feeds(graph: Graph, inputs: Feeds, variables: Feeds) -> dict[Tensor,
         if name not in names
     ]
     labelled: dict[str, npt.ArrayLike] = {}
-    for label, data in variables.items():
-        if label.lower() in labelled:
-            message = f"there are two variables with the label '{label.lower()}'"
+    for label, data in of_graph(variables, graph).items():
+        if label_key(label) in labelled:
+            message = f"there are two variables with the label '{label_key(label)}'"
             raise UsageError(message)
-        labelled[label.lower()] = data
+        labelled[label_key(label)] = data
     fed: dict[Tensor, Array] = {}
     for operation in graph.operations:
         if operation.name in FED:
@@ -185,7 +192,7 @@ def _data(operation: Operation, name: str, inputs: Feeds, labelled: Feeds) -> Ar
     what, source = f"input '{name}'", inputs
     if operation.name == "variable":
         label = str(operation.attributes["label"])
-        what, name, source = f"variable '{label}'", label.lower(), labelled
+        what, name, source = f"variable '{label}'", label_key(label), labelled
     what += f" of type {tensor.dtype} and shape {list(tensor.shape)}"
     if name not in source:
         raise UsageError(f"{what} has no data", operation.span)

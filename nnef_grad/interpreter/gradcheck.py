@@ -8,12 +8,15 @@ Every decision of the forward graph, such as on which side of zero the operand o
 lies, is held as it is at the point: see interpreter/held.py. So there are no kinks
 within a step, however many elements there are, and where the derivative is a choice it
 is the one of docs/conventions.md. Stopped tensors are constants.
+
+Where the first difference does not agree, the differences of many steps are extrapolated.
+A gradient is wrong only where it is outside of what they can tell.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from typing import Any, Literal, NamedTuple
@@ -29,15 +32,18 @@ from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import prune
 from nnef_grad.graph.symbols import at_numbers, with_numbers
 from nnef_grad.interpreter import results, with_bodies
-from nnef_grad.interpreter.execution import Feeds
+from nnef_grad.interpreter.execution import Feeds, of_graph
+from nnef_grad.interpreter.extrapolation import Slope, extrapolated
 from nnef_grad.interpreter.held import Held
 from nnef_grad.interpreter.slopes import Line, point_of
 from nnef_grad.interpreter.spread import Spread, spread_of
+from nnef_grad.language.labels import label_key
 from nnef_grad.ops.costs import memory_alive
 
-Verdict = Literal["ok", "zero everywhere here", "too small", "FAILED", "not finite"]
+Verdict = Literal["ok", "zero everywhere here", "inconclusive", "FAILED", "not finite"]
 ZERO: Verdict = "zero everywhere here"
-PASSED = ("ok", ZERO, "too small")
+INCONCLUSIVE: Verdict = "inconclusive"
+PASSED = ("ok", ZERO, INCONCLUSIVE)
 NOT_FINITE: tuple[float, Verdict] = np.inf, "not finite"
 
 # The tolerated error of a correct gradient, besides rounding. A rule that is off by a
@@ -47,21 +53,27 @@ TOLERANCE = 3e-8
 # tried.
 DIRECTIONS = 8
 TELLING = 0.1
-# The first step that agrees counts, or else the one with the least bound. A strongly
-# curved function, or one near the edge of its domain, needs a small step; a slope
-# hidden by rounding a large one. The user's own evaluations may have a kink within a
-# step.
-STEPS = (3e-5, 1e-5, 1e-4, 3e-6, 3e-4, 1e-6, 1e-3, 3e-7)
+# The steps, relative to the size of elements, in the order in which they are tried. A
+# strongly curved function, or one near the edge of its domain, needs a small step; a
+# slope hidden by rounding a large one.
+FIRST, *OTHERS = (
+    10.0 ** (place / 2) for place in (-9, -10, -8, -11, -7, -12, -6, -13, -14, -15, -16)
+)
+# The least one, by which nothing is measured, but what larger ones say is confirmed.
+LEAST = 1e-10
 # How well the one-sided difference agrees if the function is straight.
 STRAIGHT = 1e-8
-# The relative difference between the errors of two steps that are taken for equal.
-SAME = 1e-2
 # The rounding error of an evaluation, for outputs of size 1.
-ROUNDING = 64 * float(np.finfo(np.float64).eps)
+EPS = float(np.finfo(np.float64).eps)
+ROUNDING = 64 * EPS
+# What another rounding multiplies a number with.
+ROUNDED = 1.0 - 2 * EPS, 1.0 + 2 * EPS
+# A gradient is wrong if it is this many times as far from the slope as the slope may be.
+CERTAIN = 10.0
 # The bytes of an element, in double precision.
 ITEM = 8
 GIB = 2**30
-# The part of a slope that may be rounding before it counts as too small.
+# How much of a slope may be uncertain while it proves something.
 MEASURABLE = 1e-5
 
 
@@ -75,8 +87,9 @@ class CheckedGradient:
         shape: the shape of the gradient.
         error: the relative error of the slope along a random direction.
         verdict: "ok"; "zero everywhere here" if the gradient and the slope are exactly
-            zero, which proves little; "too small" if rounding hides the slope; "FAILED";
-            "not finite" if the gradient has an infinity or a NaN, a failure too.
+            zero, which proves little; "inconclusive" if differences cannot tell, as
+            rounding or curvature hides the slope; "FAILED"; "not finite" if the
+            gradient has an infinity or a NaN, a failure too.
         spread: the norm and the magnitudes of the elements of the gradient.
     """
 
@@ -123,9 +136,15 @@ class Checked:
         what = f"{count} gradient{'s' if count != 1 else ''} checked (seed {self.seed})"
         if failed:
             return f"{what}: {failed} failed"
-        zeros = sum(g.verdict == ZERO for g in self.gradients)
+        verdicts = [gradient.verdict for gradient in self.gradients]
+        zeros, unknown = verdicts.count(ZERO), verdicts.count(INCONCLUSIVE)
+        if unknown == count and count:
+            return f"{what}: central differences are inconclusive"
+        known = count - unknown
+        agreeing = "all agree" if not unknown else f"{known} agree{'s' * (known == 1)}"
         note = f", {zeros} of them only in being zero here" if zeros else ""
-        return f"{what}: all agree with central differences{note}"
+        rest = f", {unknown} inconclusive" if unknown else ""
+        return f"{what}: {agreeing} with central differences{note}{rest}"
 
 
 class Table:
@@ -255,8 +274,9 @@ class _Comparison:
         forward = with_bodies(with_numbers(graph, numbers), self.rules)
         forward = _without_dead(forward, self.backward)
         _refuse_too_large(forward, self.backward.graph, memory)
-        self.point = point_of(forward, inputs or {}, variables or {}, seed, self.rules)
-        self.variables = {n.lower(): x for n, x in (variables or {}).items()}
+        variables = of_graph(variables or {}, graph)
+        self.point = point_of(forward, inputs or {}, variables, seed, self.rules)
+        self.variables = {label_key(n): x for n, x in variables.items()}
         self.tensors, self.labels = forward.tensors, forward.labels
         self.weights = self._weights()
         weighted = replace(forward, outputs=tuple(self.weights))
@@ -267,12 +287,10 @@ class _Comparison:
         """Compares each gradient as soon as it is computed."""
         tensors = {name: t for t, name in self.backward.gradients.items()}
         checked: dict[str, CheckedGradient] = {}
+        weights = self.weights
         for name, gradient in self.gradients():
             shape, spread = gradient.shape, spread_of(gradient)
-            if self.backward.kind == "jacobian":
-                # The gradient of the weighted sum.
-                (weight,) = self.weights.values()
-                gradient = np.asarray(np.tensordot(weight, gradient, weight.ndim))
+            gradient = self._of_weighted_sum(gradient, tensors[name], weights)
             expected = self._expect(tensors[name], gradient)
             # It may be as large as all the others together.
             del gradient
@@ -282,6 +300,31 @@ class _Comparison:
             if report is not None:
                 report(compared, len(checked), len(tensors))
         return Checked(tuple([checked[name] for name in tensors]), self.seed)
+
+    def _of_weighted_sum(
+        self, gradient: Array, name: str, weights: Mapping[Tensor, Array]
+    ) -> Array:
+        """The gradient of a weighted sum of the outputs, whose weights become those of it:
+        where there is one for each example, examples have weights of their own, too.
+        """
+        self.weights, rank = {**weights}, self.tensors[name].rank
+        is_jacobian, per_example = (
+            self.backward.kind == "jacobian",
+            self.backward.per_example,
+        )
+        if is_jacobian:
+            (weight,) = weights.values()
+            rows = weight.reshape(len(weight) if per_example else 1, 1, -1)
+            own = gradient.shape[weight.ndim :]
+            each = rows @ gradient.reshape(len(rows), rows.size // len(rows), -1)
+            gradient = each.reshape((len(rows), *own) if per_example else own)
+        if not per_example or gradient.ndim == rank:
+            return np.asarray(gradient)
+        generator = np.random.default_rng([self.seed, len(gradient)])
+        of_examples = generator.standard_normal(len(gradient))
+        for y, w in weights.items():
+            self.weights[y] = w * of_examples.reshape(-1, *[1] * (w.ndim - 1))
+        return np.asarray(np.tensordot(of_examples, gradient, 1))
 
     def _weights(self) -> dict[Tensor, Array]:
         """The weights of elements of outputs: random, or ones where seeds are."""
@@ -301,7 +344,7 @@ class _Comparison:
         inputs = {name: at[name] for name in graph.input_names if name in at}
         # A graph that was lowered may have data of its own.
         variables: dict[str, Any] = dict(self.variables)
-        variables.update({self.labels[n].lower(): at[n] for n in self.labels})
+        variables.update({label_key(self.labels[n]): at[n] for n in self.labels})
         computed = results(graph, {**inputs, **seeds}, variables, rules=self.rules)
         return (pair for pair in computed if pair[0] in named)
 
@@ -323,45 +366,93 @@ class _Comparison:
         return _Expected(line, slope, size)
 
     def _measure(self, expected: _Expected) -> tuple[float, Verdict]:
-        """The error of the slope measured by differences, and the verdict: of the first
-        that agrees, or of the best.
-
-        Where two steps show the same error the gradient is wrong, as neither curvature
-        nor a kink nor rounding does that: then no more are tried.
+        """The error of the slope measured by differences, and the verdict. Mostly the first
+        difference agrees; where the function is straight, half of it does.
         """
-        measured: list[_Measured] = []
-        for last in self._measurements(expected):
-            is_refuted = last.verdict == "FAILED" and any(
-                m.verdict == "FAILED" and abs(m.error - last.error) <= SAME * m.error
-                for m in measured
-            )
-            measured.append(last)
-            if is_refuted or (last.error <= TOLERANCE and last.verdict in PASSED[:2]):
-                break
-        best = min(measured, key=lambda measured: measured.error + measured.rounding)
-        return best.error, best.verdict
+        rounding = ROUNDING * self._norm() / FIRST
+        above = self._difference(expected.line, FIRST)
+        found = expected.agrees(above / FIRST, rounding, STRAIGHT)
+        if found is not None:
+            return found
+        below = self._difference(expected.line, -FIRST)
+        slope = (above - below) / (2 * FIRST)
+        found = expected.agrees(slope, rounding, TOLERANCE)
+        return found or self._extrapolate(expected, slope)
 
-    def _measurements(self, expected: _Expected) -> Iterator[_Measured]:
-        """Central differences; where the function is straight, one-sided ones do."""
-        line, weights = expected.line, self.weights.items()
-        squares = (np.square(weight * self.point[y]) for y, weight in weights)
-        rounding = ROUNDING * sum(float(np.sum(square)) for square in squares) ** 0.5
-        for step_ in STEPS:
-            above = self._difference(line, step_)
-            ahead = expected.measure(above / step_, rounding / step_)
-            if ahead.error <= STRAIGHT:
-                yield ahead
-            below = self._difference(line, -step_)
-            yield expected.measure((above - below) / (2 * step_), rounding / step_)
+    def _extrapolate(self, expected: _Expected, first: float) -> tuple[float, Verdict]:
+        """The same by the differences of further steps, until they are certain."""
+        # No evaluation is more exact than its results are.
+        noise = max(self._noise(expected.line), EPS * self._norm())
+        differences, best = {FIRST: first}, Slope(first, np.inf)
+        for step_ in OTHERS:
+            # Nothing is seen through rounding that hides more than is known.
+            if noise / step_ >= max(best.bound, expected.distance(best) / CERTAIN):
+                continue
+            slope, _ = self._central(expected.line, step_)
+            differences[step_] = slope
+            best = extrapolated(differences, noise)
+            found = expected.agrees(slope, noise / step_, TOLERANCE)
+            if found := found or expected.agrees(*best, TOLERANCE):
+                return found
+            if self._is_refuted(expected, best, noise):
+                return expected.error(best.value), "FAILED"
+        return expected.error(best.value), expected.verdict(best)
+
+    def _is_refuted(self, expected: _Expected, best: Slope, noise: float) -> bool:
+        """Whether an expected slope is wrong. Steps larger than a narrow bend of the function
+        agree without seeing it. So a small step, of which rounding leaves enough, must say
+        the same; so must both of its sides, as a kink of the user's own evaluation may be at
+        the point itself.
+        """
+        distance = expected.distance(best)
+        if not distance > CERTAIN * best.bound:
+            return False
+        step_ = min(max(LEAST, CERTAIN * noise / distance), FIRST)
+        slope, kink = self._central(expected.line, step_)
+        kink = kink if self.rules.evaluations else 0.0
+        return abs(slope - best.value) + kink < distance / 2.0
+
+    def _central(self, line: Line, step_: float) -> tuple[float, float]:
+        """The slope by a central difference, and how far those to the sides are from it."""
+        above, below = self._difference(line, step_), self._difference(line, -step_)
+        return (above - below) / (2 * step_), abs(above + below) / (2 * step_)
+
+    def _noise(self, line: Line) -> float:
+        """The rounding error of an evaluation: what comes of another rounding of everything
+        that depends on the tensor, with the same decisions.
+        """
+        generator = np.random.default_rng([self.seed, line.value.size])
+
+        def disturb(x: Array) -> Array:
+            return np.asarray(x * generator.choice(ROUNDED, x.shape))
+
+        with np.errstate(all="ignore"):
+            changes = self._changes(line.tensor, disturb(line.value), disturb)
+            finite = [change[np.isfinite(change)] for change in changes]
+            together = abs(sum(float(np.sum(change)) for change in finite))
+            # They may cancel by chance.
+            squares = sum(float(np.sum(np.square(change))) for change in finite)
+        return max(together, float(squares**0.5))
+
+    def _norm(self) -> float:
+        """The size of the weighted outputs."""
+        squares = (np.square(w * self.point[y]) for y, w in self.weights.items())
+        return float(sum(float(np.sum(square)) for square in squares) ** 0.5)
 
     def _difference(self, line: Line, step_: float) -> float:
         """The change of the weighted sum along a line, up to some rounding."""
         # Outside the domain of a function, differences are not numbers.
         with np.errstate(all="ignore"):
-            moved = self.forward.outputs({line.tensor: line.at(step_)})
-            columns = zip(self.weights.items(), moved, strict=True)
-            changes = (weight * (new - self.point[y]) for (y, weight), new in columns)
+            changes = self._changes(line.tensor, line.at(step_))
             return sum(float(np.sum(change)) for change in changes)
+
+    def _changes(
+        self, tensor: Tensor, value: Array, *disturb: Callable[[Array], Array]
+    ) -> list[Array]:
+        """The weighted changes of the outputs by another value of a tensor."""
+        moved = self.forward.outputs({tensor: value}, *disturb)
+        columns = zip(self.weights.items(), moved, strict=True)
+        return [weight * (new - self.point[y]) for (y, weight), new in columns]
 
 
 def _size(value: Array) -> float:
@@ -376,28 +467,28 @@ class _Expected(NamedTuple):
     slope: float
     size: float
 
-    def measure(self, slope: float, rounding: float) -> _Measured:
-        """The measurement by another slope: its distance from the expected one.
+    def distance(self, other: Slope) -> float:
+        """How far another slope is from the expected one."""
+        return abs(other.value - self.slope)
 
-        From one step to the next the error by curvature becomes 10 times as large, and
-        that by rounding a third: where their sum is least, curvature adds at most 2.4
-        times as much as rounding.
-        """
-        if not np.isfinite(slope):
-            return _Measured(np.inf, 0.0, "FAILED")
-        scale = max(self.size, abs(slope))
-        if scale == 0.0:
-            return _Measured(0.0, 0.0, ZERO)
-        error, rounding = abs(slope - self.slope) / scale, rounding / scale
-        if error > TOLERANCE + 4.0 * rounding:
-            return _Measured(error, rounding, "FAILED")
-        is_measurable = rounding < MEASURABLE
-        return _Measured(error, rounding, "ok" if is_measurable else "too small")
+    def error(self, slope: float) -> float:
+        """The relative distance of another slope; infinite if it is not a number."""
+        is_number = bool(np.isfinite([slope, self.slope]).all())
+        distance = abs(slope - self.slope)
+        return distance / max(self.size, abs(slope)) if is_number else float("inf")
 
+    def agrees(
+        self, slope: float, bound: float, tolerance: float
+    ) -> tuple[float, Verdict] | None:
+        """The error and the verdict if a slope, uncertain by some bound, is this one."""
+        if self.size == slope == 0.0:
+            return 0.0, ZERO
+        is_measured = bound < MEASURABLE * max(self.size, abs(slope))
+        is_sure = is_measured and self.error(slope) <= tolerance
+        return (self.error(slope), "ok") if is_sure else None
 
-class _Measured(NamedTuple):
-    """The relative distance of a slope from the expected one, and its rounding."""
-
-    error: float
-    rounding: float
-    verdict: Verdict
+    def verdict(self, best: Slope) -> Verdict:
+        """The verdict by a slope that neither agrees within the tolerance nor refutes."""
+        uncertain = CERTAIN * best.bound
+        is_known = uncertain < MEASURABLE * max(self.size, abs(best.value))
+        return "ok" if is_known and self.distance(best) <= uncertain else INCONCLUSIVE

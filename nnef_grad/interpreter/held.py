@@ -68,7 +68,8 @@ def _is_same(held: Array, result: Array, operands: Sequence[Any]) -> bool:
     """Whether results agree, up to the rounding of their operands."""
     size = max(map(_largest, [result, *operands]))
     with np.errstate(all="ignore"):
-        errors = np.abs(held - result)[np.isfinite(result)]
+        # Those of loops may be logical.
+        errors = np.abs(np.subtract(held, result, dtype=float))[np.isfinite(result)]
     return bool(np.all(errors <= ROUNDING * size))
 
 
@@ -97,15 +98,21 @@ class Held:
         self._operations = [*zip(graph.operations, last_uses(graph), strict=True)]
         self._held: dict[Operation, Operations] = {}
 
-    def outputs(self, moved: dict[Tensor, Array]) -> list[Array]:
-        """The outputs for other values of some tensors, whose dependents are computed."""
+    def outputs(
+        self,
+        moved: dict[Tensor, Array],
+        disturb: Callable[[Array], Array] = np.asarray,
+    ) -> list[Array]:
+        """The outputs for other values of some tensors, whose dependents are computed. Each
+        result may be disturbed, to see what comes of it.
+        """
         tensors = ChainMap(moved, self._point)
         fixed, outputs = {*moved, *self._stopped}, self._graph.outputs
         for operation, dead in self._operations:
             if any(t in moved for t in operation.inputs):
                 moving = [t for t in operation.outputs if can_move(operation, t)]
                 results = self._results(operation, tensors) if moving else {}
-                moved.update((t, results[t]) for t in moving if t not in fixed)
+                moved.update((t, disturb(results[t])) for t in moving if t not in fixed)
             for past in dead.difference(outputs):
                 moved.pop(past, None)
         return [tensors[output] for output in outputs]

@@ -15,6 +15,7 @@ import numpy as np
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.language.labels import label_key
 from nnef_grad.ops.traits import COPYING, FED, MOVING, REGIONS
 
 Generator = np.random.Generator
@@ -41,7 +42,7 @@ def random_values(graph: Graph, seed: int, otherwise: Draw | None = None) -> Val
         if operation.name == "external":
             inputs[graph.names[tensor]] = value
         else:
-            variables.setdefault(str(operation.attributes["label"]).lower(), value)
+            variables.setdefault(label_key(str(operation.attributes["label"])), value)
     return Values(inputs, variables)
 
 

@@ -12,6 +12,7 @@ from nnef_grad.base.errors import UsageError
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.interpreter.execution import Feeds, collect_feeds, step
 from nnef_grad.interpreter.random_values import between, normal, random_values
+from nnef_grad.language.labels import label_key
 
 # Distributions to try in order, until the outputs are finite.
 _ATTEMPTS = (normal, between(0.5, 1.5), between(0.1, 0.9))
@@ -21,7 +22,7 @@ def point_of(
     graph: Graph, inputs: Feeds, variables: Feeds, seed: int, rules: Rules
 ) -> dict[Tensor, Array]:
     """All tensors at the given values of inputs and variables, random ones for the rest."""
-    labelled = {name.lower(): np.asarray(data) for name, data in variables.items()}
+    labelled = {label_key(name): np.asarray(data) for name, data in variables.items()}
     for draw in _ATTEMPTS:
         drawn = random_values(graph, seed, draw)
         fed = {**drawn.inputs, **inputs}, {**drawn.variables, **labelled}

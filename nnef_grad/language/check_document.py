@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from nnef_grad.base.errors import NnefGradError, Problem, nested_too_deeply
 from nnef_grad.language import syntax
 from nnef_grad.language.library import STDLIB, Library, with_fragments
-from nnef_grad.language.typecheck import ExpressionChecker, identifiers
+from nnef_grad.language.typecheck import ExpressionChecker, calls, identifiers
 from nnef_grad.language.types import (
     GENERIC,
     UNKNOWN,
@@ -215,12 +215,9 @@ class _DefinitionChecker(ExpressionChecker):
         value, types = statement.value, self.types
         for identifier, part in self._unpack(statement.target, self.type_of(value)):
             name = identifier.name
-            if (
-                isinstance(value, syntax.Invocation)
-                and name not in declared
-                and self.is_open(value, part)
-            ):
-                what = f"'{name}' is one name for the results of '{value.name}'"
+            several = [call.name for call in calls(value) if self.is_open(call, part)]
+            if several and name not in declared:
+                what = f"'{name}' is one name for the results of '{several[0]}'"
                 advice = f"{what}: give each a name, in brackets"
                 part = self.report(advice, identifier.span)
             if name in types:

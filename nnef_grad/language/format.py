@@ -36,7 +36,9 @@ HANGING = 2 * INDENT
 def format_text(source: Source) -> str:
     """The canonical layout of a document, or of a file of fragments."""
     try:
-        parse_document(source)
+        # tract's extension lines are not all names.
+        text, lines = _EXTENSION.subn(lambda line: " " * len(line[0]), source.text)
+        parse_document(source, text, extended=lines > 0)
     except NnefSyntaxError as error:
         try:
             fragments = parse_fragments(source)
@@ -51,16 +53,20 @@ def format_text(source: Source) -> str:
 
 # ---- Words and comments ----
 
+# What tract writes after a name: `tract_assert T >= 0`, `tract_symbol p2o.DynamicDimension.0`.
+_EXTENSION = re.compile(r"^[ \t]*extension[ \t]+tract_\w+[ \t][^;\r\n]*;", re.MULTILINE)
+
 # The terminals of the grammar, and the text that it ignores.
 _LEXEME = re.compile(
     r"""
       (?P<end>     \r\n | [\r\n\f] )
+    | (?P<names>   (?<=\bextension) [ \t\v]+ [^\s;\#][^;\#\r\n\f]* )
     | (?P<space>   [ \t\v]+ )
     | (?P<comment> \#[^\r\n\f]* )
     | (?P<suffix>  <\s*(?:integer|scalar|logical|string|\?)\s*> )
-    | (?P<word>    [A-Za-z_][A-Za-z0-9_]*
-                 | [0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?
-                 | '(?:[^'\\\r\n]|\\.)*' | "(?:[^"\\\r\n]|\\.)*" )
+    | (?P<word>    i?(?:"(?:[^"\\]|\\[\s\S])*"|'(?:[^'\\]|\\[\s\S])*')
+                 | [A-Za-z_][A-Za-z0-9_]*
+                 | [0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)? )
     | (?P<symbol>  -> | <= | >= | == | != | \|\| | && | . )
     """,
     re.VERBOSE,
@@ -109,6 +115,9 @@ def _words(text: str) -> list[_Word]:
             above.append(_Comment(lexeme.rstrip(), ends - 1))
         else:
             written = _SPACE.sub("", lexeme) if kind == "suffix" else lexeme
+            if kind == "names":
+                names = lexeme.split(",")
+                written, kind = ", ".join(" ".join(n.split()) for n in names), "word"
             words.append(_Word(written, kind, max(ends - 1, 0), above))
             above = []
         ends = 0

@@ -79,4 +79,6 @@ def refuse_missing(fragment: Fragment, names: Collection[str], span: Span) -> No
     needed = (p.name for p in fragment.parameters if p.default is None)
     missing = " and ".join(f"'{name}'" for name in needed if name not in names)
     if missing:
-        raise InvalidGraphError(f"'{fragment.name}' needs {missing}", span)
+        is_known = (fragment.name, missing) == ("transpose", "'axes'")
+        message = f"'{fragment.name}' needs {missing}"
+        raise InvalidGraphError(message, span, remedy="lenient" if is_known else None)

@@ -13,7 +13,13 @@ from threading import Lock
 from typing import TypeVar, cast
 from zlib import crc32
 
-from nnef_grad.base.errors import MAX_PROBLEMS, NnefSyntaxError, Problem, brief
+from nnef_grad.base.errors import (
+    MAX_PROBLEMS,
+    NnefSyntaxError,
+    Problem,
+    Remedy,
+    brief,
+)
 from nnef_grad.base.source import Source, Span
 from nnef_grad.language import syntax
 from nnef_grad.language.lalr import (
@@ -32,15 +38,19 @@ Node = TypeVar("Node")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
 
 
-def parse_document(source: Source, text: str | None = None) -> syntax.Document:
-    """Reads a document, whose `text` may have blanks for what is read elsewhere. A syntax
-    error points at the first unexpected word of each faulty statement.
+def parse_document(
+    source: Source, text: str | None = None, *, extended: bool = False
+) -> syntax.Document:
+    """Reads a document, whose `text` may have blanks for what is read elsewhere, and which
+    may have names and strings of any text where it is `extended`. A syntax error points at
+    the first unexpected word of each faulty statement.
     """
     text = source.text if text is None else text
     try:
-        return _parse(TreeBuilder.document, source, text)
+        return _parse(TreeBuilder.document, source, text, extended=extended)
     except NnefSyntaxError as error:
-        raise NnefSyntaxError.collect(_all_problems(source, text, error)) from None
+        problems = _all_problems(source, text, error, extended)
+        raise NnefSyntaxError.collect(problems) from None
 
 
 def parse_fragments(
@@ -55,9 +65,15 @@ def parse_invocation(source: Source, start: int = 0) -> syntax.Invocation:
     return _parse(TreeBuilder.call, source, source.text, start)
 
 
-def parse_quantization(source: Source) -> tuple[syntax.Quantization, ...]:
-    """Reads a file of quantization info."""
-    return _parse(TreeBuilder.quantization, source, source.text)
+def parse_quantization(
+    source: Source, *, extended: bool = False
+) -> tuple[syntax.Quantization, ...]:
+    """Reads a file of quantization info, whose keys may be extended identifiers."""
+    text = _KEY.sub(" ", source.text) if extended else source.text
+    return _parse(TreeBuilder.quantization, source, text, extended=extended)
+
+
+_KEY = re.compile(r"^i(?=[\"'])", re.MULTILINE)
 
 
 def _parse(
@@ -66,6 +82,8 @@ def _parse(
     text: str,
     start: int = 0,
     end: int | None = None,
+    *,
+    extended: bool = False,
 ) -> Node:
     """Reads a part of a text, which is that of a source, by a rule of the grammar."""
     end = len(text) if end is None else end
@@ -74,20 +92,30 @@ def _parse(
         # A syntax error would be misleading.
         message = "this is not NNEF text: it contains a control character"
         raise NnefSyntaxError(message, Span(source, *control.span()))
-    automaton, builder, lock = _machinery()
+    automaton, builder, lock = _machinery(extended)
     with lock:
-        builder.begin(source)
+        builder.begin(source, any_text=extended)
         try:
             return cast("Node", automaton.parse(rule.__name__, text, start, end))
         except UnexpectedWordError as error:
             raise _syntax_error(error, Span(source, start, end), automaton) from None
 
 
-@lru_cache(maxsize=1)
-def _machinery() -> tuple[Automaton, TreeBuilder, Lock]:
+@lru_cache(maxsize=2)
+def _machinery(extended: bool) -> tuple[Automaton, TreeBuilder, Lock]:
     """The parser, its builder, and a lock: one text is parsed at a time."""
-    builder = TreeBuilder()
-    return Automaton(_tables(grammar_path().read_bytes()), builder), builder, Lock()
+    builder, tables = TreeBuilder(), _tables(grammar_path().read_bytes())
+    if extended:
+        words = _EXTENDED.sub(lambda word: word[0] + _ANY_TEXT[word[1]], tables.words)
+        tables = tables._replace(words=words)
+    return Automaton(tables, builder), builder, Lock()
+
+
+# What tract has beside the words of the standard: extended identifiers, and strings of several
+# lines.
+_EXTENDED = re.compile(r"\(\?P<(NAME|STRING)>")
+_QUOTED = r"""(?:"(?:[^"\\]|\\[\s\S])*"|'(?:[^'\\]|\\[\s\S])*')"""
+_ANY_TEXT = {"NAME": f"i{_QUOTED}|", "STRING": f"{_QUOTED}|"}
 
 
 def _tables(grammar: bytes) -> Tables:
@@ -124,6 +152,7 @@ def _syntax_error(
     error: UnexpectedWordError, text: Span, automaton: Automaton
 ) -> NnefSyntaxError:
     """The error about a word that does not follow, in a part of a text."""
+    remedy: Remedy | None = None
     word = error.word[error.word.lastindex or 0]
     span = text._replace(start=error.word.end() - len(word), end=error.word.end())
     hint = _hint(word, error.accepted, automaton)
@@ -131,19 +160,20 @@ def _syntax_error(
         end = text.start + len(text.text.rstrip())
         span = text._replace(start=max(text.start, end - 1), end=end)
         message = f"the text ends too early{hint}"
+    elif word[0] in "'\"" and re.search(r"\bi$", text.source.text[: span.start]):
+        message = f"i{brief(word)} is a name in tract's dialect, not in the standard"
+        remedy = "dialect"
     elif error.word.lastgroup != UNKNOWN:
         message = f"unexpected '{brief(word)}'{hint}"
     elif word in "'\"":
         message = "a string that does not end on its line"
     else:
         message = f"unexpected character {word!r}"
-    return NnefSyntaxError(message, span)
+    return NnefSyntaxError(message, span, remedy=remedy)
 
 
 def _hint(word: str, accepted: set[str], automaton: Automaton) -> str:
     """The expected words, if they are few. `true` begins nothing but expressions."""
-    if word == "," and accepted == {"NAME", "SEMICOLON"}:
-        return ": the names of extensions follow each other without commas"
     words: list[str] = []
     if "TRUE" in accepted:
         words.append("an expression")
@@ -156,7 +186,9 @@ def _hint(word: str, accepted: set[str], automaton: Automaton) -> str:
     return f"; expected {' or '.join(words)}" if 0 < len(words) <= 4 else ""
 
 
-def _all_problems(source: Source, text: str, error: NnefSyntaxError) -> list[Problem]:
+def _all_problems(
+    source: Source, text: str, error: NnefSyntaxError, extended: bool
+) -> list[Problem]:
     """The first error, and those of texts with faulty statements blanked out: a few."""
     problems = list(error.problems)
     # Each costs a parse of the whole text.
@@ -167,7 +199,7 @@ def _all_problems(source: Source, text: str, error: NnefSyntaxError) -> list[Pro
         start, end = statement
         text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
         try:
-            _parse(TreeBuilder.document, source, text)
+            _parse(TreeBuilder.document, source, text, extended=extended)
             break
         except NnefSyntaxError as further:
             position = further.problems[0].position()

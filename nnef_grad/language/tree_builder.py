@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any, TypeVar
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 from nnef_grad.base.errors import InvalidGraphError, NnefSyntaxError, brief
 from nnef_grad.base.source import Source, Span, join
 from nnef_grad.language import syntax
+from nnef_grad.language.identifiers import unescaped
 from nnef_grad.language.lalr import Word
 from nnef_grad.language.types import (
     GENERIC,
@@ -29,7 +29,7 @@ def _named(node: Callable[..., Node]) -> Callable[..., Node]:
     """The method for a rule of a name and further fields of the node, in order."""
 
     def build(self: TreeBuilder, name: Word, *fields: Any) -> Node:
-        return node(_text(name), *fields, span=self.span(name))
+        return node(_name(name), *fields, span=self.span(name))
 
     return build
 
@@ -48,6 +48,15 @@ def _text(word: Word) -> str:
     return word[word.lastindex or 0]
 
 
+def _name(word: Word) -> str:
+    """A name; an extended identifier is what is between its quotes."""
+    text = _text(word)
+    return text if text[-1] not in _QUOTES else unescaped(text[2:-1])
+
+
+_QUOTES = "'\""
+
+
 def _is_scalar(number: str) -> bool:
     return "." in number or "e" in number or "E" in number
 
@@ -63,9 +72,9 @@ def _numbers(text: str) -> tuple[int | float, ...]:
 class TreeBuilder:
     """Builds nodes; its methods are the rules of the grammar, and take their parts."""
 
-    def begin(self, source: Source) -> None:
-        """Begins a text."""
-        self.source = source
+    def begin(self, source: Source, *, any_text: bool = False) -> None:
+        """Begins a text, whose strings may be `any_text`."""
+        self.source, self.any_text = source, any_text
         self.operators: Span | None = None
 
     def span(self, word: Word) -> Span:
@@ -112,14 +121,17 @@ class TreeBuilder:
     def name(self, word: Word) -> syntax.Identifier:
         # Half of the words are names: no other method is called.
         group = word.lastindex or 0
-        span = Span(self.source, word.start(group), word.end())
-        return syntax.Identifier(word[group], span=span)
+        span, text = Span(self.source, word.start(group), word.end()), word[group]
+        if text[-1] in _QUOTES:
+            text = _name(word)
+        return syntax.Identifier(text, span=span)
 
-    def names(self, first: Word, others: Items = ()) -> tuple[syntax.Identifier, ...]:
-        return self.extension((first, *others))
+    def extension(
+        self, first: Word, others: Items = ()
+    ) -> tuple[syntax.Identifier, ...]:
+        return tuple([self.name(w) for w in (first, *others) if w is not None])
 
-    def extension(self, words: Items) -> tuple[syntax.Identifier, ...]:
-        return tuple(map(self.name, words))
+    names = extension
 
     version = name
     parameters = results = items
@@ -133,7 +145,7 @@ class TreeBuilder:
         body: tuple[syntax.Assignment, ...] | None = None,
     ) -> syntax.Fragment:
         fields = (generic, parameters or (), results, body)
-        return syntax.Fragment(_text(name), *fields, span=self.span(name))
+        return syntax.Fragment(_name(name), *fields, span=self.span(name))
 
     parameter = _named(syntax.Parameter)
     result = _named(syntax.Result)
@@ -188,13 +200,10 @@ class TreeBuilder:
 
     def string(self, word: Word) -> syntax.Literal:
         text = _text(word)
-        if not (text.isascii() and text.isprintable()):
+        if not (self.any_text or (text.isascii() and text.isprintable())):
             message = "a string must consist of printable ASCII characters"
             raise NnefSyntaxError(message, self.span(word))
-        value = text[1:-1]
-        if "\\" in value:
-            value = re.sub(r"\\(.)", r"\1", value)
-        return syntax.Literal(value, span=self.span(word))
+        return syntax.Literal(unescaped(text[1:-1]), span=self.span(word))
 
     def logical(self, word: Word) -> syntax.Literal:
         return syntax.Literal(_text(word) == "true", span=self.span(word))
@@ -266,7 +275,7 @@ class TreeBuilder:
         self, name: Word, *parts: Any, dtype: str | None = None
     ) -> syntax.Invocation:
         arguments = self.items(*parts) if parts else ()
-        return syntax.Invocation(_text(name), dtype, arguments, span=self.span(name))
+        return syntax.Invocation(_name(name), dtype, arguments, span=self.span(name))
 
     call_name = invocation
     keyword = _named(syntax.Keyword)

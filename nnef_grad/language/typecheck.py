@@ -43,6 +43,7 @@ from nnef_grad.language.types import (
 )
 
 Types = MutableMapping[str, Type]
+Visit = Callable[[syntax.Expression], Type]
 
 _PRIMITIVES = {bool: LOGICAL, int: INTEGER, float: SCALAR, str: STRING}
 _NOT_IN_FRAGMENTS = ("external", "variable", "update")
@@ -81,7 +82,9 @@ class ExpressionChecker:
     # Expressions
 
     def type_of(self, expression: syntax.Expression) -> Type:
-        """The type of an expression; problems are reported."""
+        """The type of an expression, whose results get names; problems are reported."""
+        if isinstance(expression, syntax.Conditional):
+            return self._conditional(expression, self._alternative)
         return _VISIT[type(expression)](self, expression)
 
     def _visit(self, expression: syntax.Expression) -> Type:
@@ -97,6 +100,11 @@ class ExpressionChecker:
         else:
             return type_
         return self.report(message, expression.span)
+
+    def _alternative(self, expression: syntax.Expression) -> Type:
+        """The type of a branch, whose results get the names that those of the other get."""
+        has_names = calls(expression) and getattr(expression, "name", "") != "external"
+        return self.type_of(expression) if has_names else self._visit(expression)
 
     def _want(self, wanted: Type, part: syntax.Expression) -> None:
         """Refuses a part of an expression that is of another type."""
@@ -119,10 +127,10 @@ class ExpressionChecker:
             seen.add(name)
             results = {r.name for r in fragment.results}
             pending += [
-                s.value.name
+                call.name
                 for s in fragment.body
-                if isinstance(s.value, syntax.Invocation)
-                and results.intersection(i.name for i in identifiers(s.target))
+                if results.intersection(i.name for i in identifiers(s.target))
+                for call in calls(s.value)
             ]
         self._closed |= seen
         return False
@@ -175,10 +183,13 @@ class ExpressionChecker:
         message = f"'{expression.symbol}' does not apply to {kinds}{advice}"
         return self.report(message, expression.span)
 
-    def _conditional(self, expression: syntax.Conditional) -> Type:
+    def _conditional(
+        self, expression: syntax.Conditional, visit: Visit | None = None
+    ) -> Type:
         self._want(LOGICAL, expression.condition)
-        value = self._visit(expression.value)
-        otherwise = self._visit(expression.otherwise)
+        value, otherwise = map(
+            visit or self._visit, (expression.value, expression.otherwise)
+        )
         type_ = join(value, otherwise)
         if type_ is not None:
             return type_
@@ -414,7 +425,10 @@ def _written_items(
 
 
 def _advice(expression: syntax.Expression, wanted: Type) -> str:
-    """A correction for a literal that exporters are known to get wrong."""
+    """A correction for what exporters are known to get wrong: literals, and arrays for tuples."""
+    if isinstance(expression, syntax.Array) and isinstance(wanted, TupleType):
+        items = [item.span.text for item in expression.items]
+        return f": write ({', '.join(items)})" if len(items) > 1 else ""
     if not isinstance(expression, syntax.Literal):
         return ""
     if isinstance(wanted, ArrayType):
@@ -436,6 +450,13 @@ def _advice_on_integers(expression: syntax.Operator, operands: list[Type]) -> st
     if not literals or operator_type(expression.symbol, corrected) is None:
         return ""
     return f": write {' and '.join(literals)}"
+
+
+def calls(value: syntax.Expression) -> list[syntax.Invocation]:
+    """The calls whose results are a value: those of the branches of a conditional."""
+    if isinstance(value, syntax.Conditional):
+        return [*calls(value.value), *calls(value.otherwise)]
+    return [value] if isinstance(value, syntax.Invocation) else []
 
 
 def identifiers(target: syntax.Expression) -> list[syntax.Identifier]:

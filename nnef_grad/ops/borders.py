@@ -17,11 +17,13 @@ from dataclasses import replace
 from typing import Any
 
 from nnef_grad.graph.ir import Operation, Tensor
+from nnef_grad.graph.quotients import maximum, minimum
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.registry import Emit, decomposition
 from nnef_grad.ops.windows import (
     REPEATING,
     Padding,
+    has_border,
     is_reverse,
     windows_of,
 )
@@ -35,7 +37,7 @@ def _outside(op: Operation) -> Padding:
 
 def _repeats(op: Operation) -> bool:
     """Whether the operation reads elements that its border repeats."""
-    return op.attributes["border"] in REPEATING and any(map(any, _outside(op)))
+    return op.attributes["border"] in REPEATING and has_border(_outside(op))
 
 
 def _padded(emit: Emit, op: Operation) -> Tensor:
@@ -61,7 +63,7 @@ def max_pool_with_index_decomposition(emit: Emit, op: Operation) -> list[Tensor]
 
 def _inside(op: Operation) -> dict[str, Any]:
     """The attributes on what was padded; negative padding stays, as it crops."""
-    cropped = [(min(p, 0), min(q, 0)) for p, q in windows_of(op).padding]
+    cropped = [(minimum(p, 0), minimum(q, 0)) for p, q in windows_of(op).padding]
     return {**op.attributes, "border": "constant", "padding": cropped}
 
 
@@ -72,7 +74,10 @@ def reverse_decomposition(emit: Emit, op: Operation) -> list[Tensor]:
     pairs = list(zip(windows.axes, outside, strict=True))
     down = tuple(p + axis.down + q for axis, (p, q) in pairs)
     padding = tuple(
-        (p * axis.stride - axis.begin, max(axis.end + q * axis.stride - axis.up, 0))
+        (
+            p * axis.stride - axis.begin,
+            maximum(axis.end + q * axis.stride - axis.up, 0),
+        )
         for axis, (p, q) in pairs
     )
     wider = replace(windows, down=down, padding=padding)

@@ -13,8 +13,11 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.graph.learning import all_equal, equal
 from nnef_grad.ops.elementwise import fits_into
+from nnef_grad.ops.parts import section
 from nnef_grad.ops.registry import Emit, ShapeError, require, shape, vjp
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import (
@@ -23,6 +26,7 @@ from nnef_grad.ops.windows import (
     check_choice,
     check_positive,
     downscaling,
+    has_border,
     is_reverse,
     up_side,
     upscaling,
@@ -43,7 +47,7 @@ def conv_shape(
         f"the filter has {filter[1]} channels for each of {groups} groups,"
         f" and the input has {input[1]} channels in all"
     )
-    require(filter[1] * groups == input[1], message)
+    require(equal(filter[1] * groups, input[1]), message)
     _check_channels(groups, filter, bias, filter[0])
     windows = downscaling(input[2:], filter[2:], border=border, **sliding)
     return (input[0], filter[0], *windows.down)
@@ -62,7 +66,7 @@ def deconv_shape(
     """[B, c, x...] and [c, C / groups, f...] give [B, C, X...]."""
     _check_filter(input, filter, border, groups)
     message = f"there are {filter[0]} filters, and the input has {input[1]} channels"
-    require(filter[0] == input[1], message)
+    require(equal(filter[0], input[1]), message)
     message = f"'output_shape' must have {len(input)} items, or none at all, but is {list(output_shape)}"
     require(len(output_shape) in (0, len(input)), message)
     check_positive("output_shape", output_shape)
@@ -77,7 +81,8 @@ def deconv_shape(
         f"'output_shape' must begin with {[input[0], channels]}, batch and channels,"
         f" but is {list(output_shape)}"
     )
-    require(output_shape[:2] in ((), (input[0], channels)), message)
+    wanted = (input[0], channels)
+    require(not output_shape or all_equal(output_shape[:2], wanted), message)
     sliding.update(border=border, output_shape=output_shape[2:])
     windows = upscaling(input[2:], filter[2:], **sliding)
     return (input[0], channels, *windows.up)
@@ -186,7 +191,7 @@ class Sides(NamedTuple):
 def filter_gradient(emit: Emit, sides: Sides) -> Tensor:
     """[c, C / groups, f...], in its most readable form."""
     windows = sides.windows
-    if any(map(any, windows.padding)):
+    if has_border(windows.padding):
         return _correlation(emit, sides)
     # The filter is as large as the up-scaled side, and is at one place.
     is_whole = windows.size == windows.up and prod(windows.down) == 1
@@ -242,7 +247,15 @@ def _correlation(emit: Emit, sides: Sides) -> Tensor:
     kernels = _by_channel(emit, down, 1, names[1])
     attributes = {**windows.pairing.attributes, "groups": groups}
     hint = "filter_grad_by_channel"
-    return _exchanged(emit, emit("conv", images, kernels, **attributes, hint=hint))
+    if has_symbols(attributes["padding"]):
+        # What a stride leaves over is not known: it meets places beyond the filter.
+        attributes["padding"] = windows.padding
+        places = emit("conv", images, kernels, **attributes, hint="places")
+        ends = {axis: (0, size) for axis, size in enumerate(windows.size, start=2)}
+        product = section(emit, places, ends, hint=hint)
+    else:
+        product = emit("conv", images, kernels, **attributes, hint=hint)
+    return _exchanged(emit, product)
 
 
 def _by_channel(emit: Emit, x: Tensor, groups: int, side: str) -> Tensor:

@@ -5,9 +5,13 @@ singletons.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
+from nnef_grad.graph.extents import bounds
 from nnef_grad.graph.ir import Shape
+from nnef_grad.graph.learning import agree_if_broadcast, equal
+from nnef_grad.graph.quotients import maximum
 from nnef_grad.ops.registry import (
     ShapeError,
     check_results,
@@ -23,10 +27,28 @@ def broadcast(*shapes: Shape) -> Shape:
         return shapes[0]
     rank = max(map(len, shapes))
     columns = list(zip(*(s + (1,) * (rank - len(s)) for s in shapes), strict=True))
-    if any(len({1, *extents}) > 2 for extents in columns):
+    if not all(map(_agree, columns)):
         message = "cannot be broadcast: dimensions align from the left"
         raise ShapeError(f"the shapes {_listed(shapes)} {message}")
-    return tuple(next((e for e in extents if e != 1), 1) for extents in columns)
+    return tuple(reduce(_together, extents) for extents in columns)
+
+
+def _together(one: int, other: int) -> int:
+    """The extent to which two are broadcast; where one may be 1, it is the other."""
+    if one in (1, other) or other == 1:
+        return other if one == 1 else one
+    for extent in (one, other):
+        if bounds(extent)[0] > 1:
+            return extent
+    largest: int = maximum(one, other)
+    return largest
+
+
+def _agree(extents: tuple[int, ...]) -> bool:
+    """Whether the extents of an axis are equal, apart from those that are 1."""
+    # In the order of the operands: what is learned is printed.
+    first, *others = [n for n in dict.fromkeys(extents) if n != 1] or [1]
+    return all(agree_if_broadcast(first, other) for other in others)
 
 
 def _listed(shapes: tuple[Shape, ...]) -> str:
@@ -47,7 +69,7 @@ def check_fits(whole: str, shape: Shape, operands: Mapping[str, Shape]) -> None:
 def fits_into(operand: Shape, result: Shape) -> bool:
     """Whether an operand is broadcast to a result that has its shape from elsewhere."""
     pairs = zip(operand, result, strict=False)
-    return len(operand) <= len(result) and all(o in (1, r) for o, r in pairs)
+    return len(operand) <= len(result) and all(o == 1 or equal(o, r) for o, r in pairs)
 
 
 @shape(*UNARY)

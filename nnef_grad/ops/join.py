@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from nnef_grad.graph.extents import has_symbols, may_exceed
 from nnef_grad.graph.ir import LOOP, Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.learning import all_equal, equal, reaches
 from nnef_grad.graph.loops import Loop
 from nnef_grad.ops.parts import place, section
 from nnef_grad.ops.registry import Emit, Shapes, check_results, require, shape, vjp
@@ -35,8 +36,8 @@ def concat_shape(values: tuple[Shape, ...], axis: int) -> Shape:
     message = (
         f"the shapes must agree in all dimensions but {axis}, but are {_listed(values)}"
     )
-    others = {(len(value), with_extent(value, axis, 0)) for value in values}
-    require(len(others) == 1, message)
+    rest = [with_extent(value, axis, 0) for value in values]
+    require(all(all_equal(rest[0], other) for other in rest[1:]), message)
     return with_extent(first, axis, sum(value[axis] for value in values))
 
 
@@ -60,13 +61,13 @@ def split_shape(value: Shape, axis: int, ratios: tuple[int, ...]) -> list[Shape]
     check_axis(axis, len(value))
     require(len(ratios) > 0, "'ratios' must not be empty")
     message = f"'ratios' must be positive, but are {list(ratios)}"
-    require(all(ratio > 0 for ratio in ratios), message)
+    require(all(reaches(ratio, 1) for ratio in ratios), message)
     unit, rest = divmod(value[axis], sum(ratios))
     message = (
         f"the sum {sum(ratios)} of 'ratios' must divide the extent of axis {axis},"
         f" which is {value[axis]}"
     )
-    require(rest == 0, message)
+    require(equal(rest, 0), message)
     return [with_extent(value, axis, unit * ratio) for ratio in ratios]
 
 
@@ -84,7 +85,7 @@ def stack_shape(values: tuple[Shape, ...], axis: int) -> Shape:
     first = values[0]
     check_axis(axis, len(first) + 1)
     message = f"the shapes must be equal, but are {_listed(values)}"
-    require(len(set(values)) == 1, message)
+    require(all(all_equal(first, value) for value in values[1:]), message)
     return (*first[:axis], len(values), *first[axis:])
 
 
@@ -248,15 +249,15 @@ def loop_shape(*operands: Shape, loop: Loop) -> Shapes:
     """The last values of the states, then what is collected."""
     first = len(operands) - len(loop.scanned)
     scanned = list(zip(operands[first:], loop.scanned, strict=True))
-    counts = {whole[way.axis] for whole, way in scanned}
-    require(len(counts) == 1, "what is scanned must have one number of steps")
-    (count,) = counts
+    count, *others = [whole[way.axis] for whole, way in scanned]
+    message = "what is scanned must have one number of steps"
+    require(all(equal(count, other) for other in others), message)
     parts = (with_extent(whole, way.axis, 1) for whole, way in scanned)
     seen = [*operands[:first], *parts]
     names = loop.body.names
     for extents, wanted in zip(seen, loop.body.inputs, strict=True):
         message = f"has shape {list(extents)} in place of {list(wanted.shape)}"
-        require(extents == wanted.shape, f"'{names[wanted]}' {message}")
+        require(all_equal(extents, wanted.shape), f"'{names[wanted]}' {message}")
     for state, new in zip(loop.state_inputs, loop.next_values, strict=True):
         require(
             (state.dtype, state.shape) == (new.dtype, new.shape),

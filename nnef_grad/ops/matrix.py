@@ -5,6 +5,7 @@ batches.
 from __future__ import annotations
 
 from nnef_grad.graph.ir import Shape
+from nnef_grad.graph.learning import equal
 from nnef_grad.ops.elementwise import broadcast
 from nnef_grad.ops.registry import require, shape
 
@@ -18,7 +19,7 @@ def matmul_shape(A: Shape, B: Shape, transposeA: bool, transposeB: bool) -> Shap
     rows, inner = A[-2:][::-1] if transposeA else A[-2:]
     depth, columns = B[-2:][::-1] if transposeB else B[-2:]
     message = f"the inner extents must be equal, but are {inner} in A and {depth} in B"
-    require(inner == depth, message)
+    require(equal(inner, depth), message)
     return (*broadcast(A[:-2], B[:-2]), rows, columns)
 
 

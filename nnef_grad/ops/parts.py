@@ -9,11 +9,13 @@ gradients of the copies are added to that of the element.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from nnef_grad.graph.extents import at_least, may_exceed
+from nnef_grad.graph.extents import Dimension, bounds, has_symbols, may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.graph.learning import reaches
+from nnef_grad.graph.quotients import maximum, minimum
 from nnef_grad.ops.registry import Emit, require, shape, vjp
 from nnef_grad.ops.shape import (
     Positions,
@@ -48,11 +50,32 @@ def mirrored(
     """The same part, the last element first."""
     if all(end - begin == 1 for begin, end in ranges.values()):
         return section(emit, x, ranges, hint)
-    axes, begin = list(ranges), [last - 1 for _, last in ranges.values()]
-    # An end before the first element is one that stays negative.
-    end = [(first or -x.shape[a]) - 1 for a, (first, _) in ranges.items()]
+    unsure = {a for a, (_, last) in ranges.items() if may_exceed(1, last)}
+    if any(ranges[a] != (0, x.shape[a]) for a in unsure):
+        # Nothing, for some numbers: runtimes take one element for a slice from before the
+        # first one back to there.
+        turned = mirrored(emit, x, {a: (0, x.shape[a]) for a in ranges}, hint)
+        kept = {a: (x.shape[a] - m, x.shape[a] - n) for a, (n, m) in ranges.items()}
+        return section(emit, turned, kept, hint)
+    axes = list(ranges)
+    begin = [-1 if a in unsure else last - 1 for a, (_, last) in ranges.items()]
+    # An end before the first element is one that stays negative, and so is one that may be.
+    end = [
+        first - 1 - (x.shape[a] if may_exceed(1, first) else 0)
+        for a, (first, _) in ranges.items()
+    ]
     stride = [-1] * len(axes)
     return emit("slice", x, axes=axes, begin=begin, end=end, stride=stride, hint=hint)
+
+
+def left_by(padding: Sequence[tuple[int, int]], shape: Shape) -> dict[int, Ends]:
+    """What negative padding leaves of each axis."""
+    return {
+        axis: (maximum(-before, 0), extent - maximum(-after, 0))
+        for axis, (extent, (before, after)) in enumerate(
+            zip(shape, padding, strict=True)
+        )
+    }
 
 
 def place(
@@ -68,10 +91,7 @@ def place(
     padding = [(0, 0)] * x.rank
     for axis, offset in offsets.items():
         padding[axis] = (offset, shape[axis] - offset - x.shape[axis])
-    kept = {
-        axis: (at_least(-before, 0), x.shape[axis] - at_least(-after, 0))
-        for axis, (before, after) in enumerate(padding)
-    }
+    kept = left_by(padding, x.shape)
     if not all(may_exceed(end, begin) for begin, end in kept.values()):
         return None
     if any(may_exceed(side, 0) for sides in padding for side in sides):
@@ -110,6 +130,8 @@ def slice_positions(
 
 
 def _positions(axis: int, extent: int, begin: int, end: int, stride: int) -> Positions:
+    if has_symbols((extent, begin, end)):
+        return _open_positions(extent, begin, end, stride)
     # A negative offset counts from the end; what lies outside is just outside: at -1, or
     # at the extent.
     first, last = (
@@ -123,6 +145,29 @@ def _positions(axis: int, extent: int, begin: int, end: int, stride: int) -> Pos
     )
     require(ordered, message)
     return Positions(first, last, stride)
+
+
+def _open_positions(
+    extent: Dimension, begin: Dimension, end: Dimension, stride: int
+) -> Positions:
+    """The same where there are symbols. There may be none for some of their numbers."""
+    first, last = (
+        maximum(
+            -1, minimum(offset + extent if counts_from_end(offset) else offset, extent)
+        )
+        for offset in (begin, end)
+    )
+    ends = f"there is no slice from {begin} to {end} along an extent of {extent}"
+    if stride > 0:
+        require(reaches(first, 0) and reaches(last - first, 0), ends)
+    else:
+        require(reaches(extent - 1, first) and reaches(first - last, 0), ends)
+    return Positions(first, last, stride)
+
+
+def counts_from_end(offset: Dimension) -> bool:
+    """Whether an offset is negative."""
+    return not reaches(offset, 0) if has_symbols(offset) else offset < 0
 
 
 @vjp("slice")
@@ -169,7 +214,13 @@ def pad_shape(input: Shape, padding: Padding, border: str, value: float) -> Shap
     pairs = zip(input, padding, strict=True)
     extents = tuple(before + extent + after for extent, (before, after) in pairs)
     message = f"the padded extents must be positive, but are {list(extents)}"
-    require(all(extent > 0 for extent in extents), message)
+    # There may be nothing along an axis that is not padded.
+    padded = [
+        extent
+        for extent, sides in zip(extents, padding, strict=True)
+        if not has_symbols(extent) or sides != (0, 0)
+    ]
+    require(all(reaches(extent, 1) for extent in padded), message)
     check_reach(border, input, padding)
     return extents
 
@@ -180,7 +231,7 @@ def pad_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
     (x,), fold = op.inputs, _FOLDS.get(op.attributes["border"])
     offsets: dict[int, int] = {}
     for axis, (before, after) in enumerate(op.attributes["padding"]):
-        if fold is not None and max(before, after) > 0:
+        if fold is not None and any(may_exceed(n, 0) for n in (before, after)):
             dy = fold(emit, dy, axis, before, x.shape[axis])
         else:
             offsets[axis] = -before
@@ -189,26 +240,47 @@ def pad_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
 
 def _fold_edges(emit: Emit, dy: Tensor, axis: int, before: int, extent: int) -> Tensor:
     """The adjoint of 'replicate': the edges receive the sums of their copies."""
+    if bounds(extent)[0] == 1 and has_symbols(extent):
+        return _fold_open_edges(emit, dy, axis, before, extent)
     end = dy.shape[axis]
     # Where the copies of the first element end, and those of the last begin. A single
     # element is the first.
-    first = min(before + 1, end) if before > 0 else 0
-    last = max(before + extent - 1, first) if before + extent < end else end
+    after = end - before - extent
+    first = minimum(before + 1, end) if may_exceed(before, 0) else 0
+    last = maximum(before + extent - 1, first) if may_exceed(after, 0) else end
     if extent == 1:
         first = last = end
     sections = [("first", (0, first)), ("inner", (first, last)), ("last", (last, end))]
     parts = []
     for name, ends in sections:
-        if ends[0] < ends[1]:
+        if may_exceed(ends[1], ends[0]):
             hint = name if name == "inner" else f"{name}_copies"
             part = section(emit, dy, {axis: ends}, hint=hint)
-            if name != "inner" and ends[1] - ends[0] > 1:
+            if name != "inner" and ends[1] - ends[0] != 1:
                 part = emit("sum_reduce", part, axes=[axis], hint=name)
             parts.append(part)
     several = len(parts) > 1
     folded = emit("concat", parts, axis=axis, hint="folded") if several else parts[0]
-    cropped = min(max(-before, 0), extent - 1)
+    cropped = minimum(maximum(-before, 0), extent - 1)
     return _within(emit, folded, axis, cropped, extent, "folded")
+
+
+def _fold_open_edges(
+    emit: Emit, dy: Tensor, axis: int, before: int, extent: int
+) -> Tensor:
+    """The same where the first element may be the last one: sums are added to both."""
+    end = dy.shape[axis]
+    after = end - before - extent
+    folded = _within(emit, dy, axis, -before, extent, "inner")
+    edges = ("first", (0, before), 0), ("last", (end - after, end), extent - 1)
+    for name, ends, offset in edges:
+        if may_exceed(ends[1], ends[0]):
+            copies = section(emit, dy, {axis: ends}, hint=f"{name}_copies")
+            if ends[1] - ends[0] != 1:
+                copies = emit("sum_reduce", copies, axes=[axis], hint=name)
+            placed = _within(emit, copies, axis, offset, extent, f"{name}_placed")
+            folded = emit("add", folded, placed, hint="folded")
+    return folded
 
 
 def _fold_reflection(
@@ -218,15 +290,15 @@ def _fold_reflection(
     `left_out` is 1 where the element at the edge has no image, and otherwise 0.
     """
     end, last = dy.shape[axis], before + extent
-    head, tail = min(before, end), max(last, 0)
+    head, tail = minimum(before, end), maximum(last, 0)
     sections = [
-        ("inner", (max(before, 0), min(last, end)), max(-before, 0)),
+        ("inner", (maximum(before, 0), minimum(last, end)), maximum(-before, 0)),
         ("before", (0, head), before - head + left_out),
         ("after", (tail, end), last + extent - end - left_out),
     ]
     folded = None
     for name, ends, offset in sections:
-        if ends[0] >= ends[1]:
+        if not may_exceed(ends[1], ends[0]):
             continue
         if name == "inner":
             part = section(emit, dy, {axis: ends}, hint=name)

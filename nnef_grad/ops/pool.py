@@ -11,7 +11,9 @@ from functools import partial, reduce
 from math import prod
 from typing import Any
 
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.graph.learning import all_equal, reaches
 from nnef_grad.ops.registry import Emit, require, shape, vjp
 from nnef_grad.ops.shape import line
 from nnef_grad.ops.traits import POOLING
@@ -21,6 +23,8 @@ from nnef_grad.ops.windows import (
     check_choice,
     downscaling,
     is_reverse,
+    of_columns,
+    still,
     upscaling,
     windows_of,
 )
@@ -30,11 +34,23 @@ from nnef_grad.ops.windows import (
 
 @shape(*POOLING)
 def pool_shape(
-    input: Shape, size: Shape, border: str, normalize: bool = False, **sliding: Any
+    input: Shape, size: Shape, border: str, normalize: bool = True, **sliding: Any
 ) -> Shape:
     """[X...] gives [x...]."""
     check_choice("border", border, ("ignore", *BORDERS))
-    return downscaling(input, size, border=border, **sliding).down
+    windows = downscaling(input, size, border=border, **sliding)
+    # A sum needs no elements.
+    if border == "ignore" and normalize and has_symbols(input):
+        _require_elements(windows)
+    return windows.down
+
+
+def _require_elements(windows: Windows) -> None:
+    """Learns that no window steps over an open extent: it would have no element."""
+    for axis in (a for a in windows.axes if has_symbols(a.up)):
+        message = f"a dilation of {axis.dilation} steps over an extent of {axis.up}"
+        is_padded = axis.dilation > 1 and axis.padding != (0, 0)
+        require(not is_padded or reaches(axis.up, axis.least_without_gaps), message)
 
 
 @shape("max_pool_with_index")
@@ -65,7 +81,7 @@ def sample_shape(input: Shape, index: Shape, **attributes: Any) -> Shape:
     # max_pool hands it on to `sample`.
     output = pool_shape(input, **attributes)
     message = f"the index must have the shape {list(output)} of the output, but has {list(index)}"
-    require(index == output, message)
+    require(all_equal(index, output), message)
     return output
 
 
@@ -74,7 +90,7 @@ def desample_shape(input: Shape, index: Shape, border: str, **attributes: Any) -
     """[x...] and [x...] give [X...]."""
     check_choice("border", border, ("constant",))
     message = f"the index must have the shape {list(input)} of the input, but has {list(index)}"
-    require(index == input, message)
+    require(all_equal(index, input), message)
     return debox_shape(input, border=border, **attributes)
 
 
@@ -97,6 +113,8 @@ def divisor(emit: Emit, windows: Windows, border: str) -> Tensor | float:
     """
     if border != "ignore":
         return float(prod(windows.size))
+    if has_symbols(windows.up):
+        return _counted(emit, windows)
     # A window without an element inside has nothing to hand on: any divisor does, but
     # zero.
     inside = [axis.counts_inside for axis in windows.axes]
@@ -112,6 +130,23 @@ def divisor(emit: Emit, windows: Windows, border: str) -> Tensor | float:
         for axis, along in varying.items()
     ]
     return reduce(partial(emit, "mul", hint="valid"), factors)
+
+
+def _counted(emit: Emit, windows: Windows) -> Tensor | float:
+    """The same where extents have symbols: the elements of windows over ones are added."""
+    factors: list[Tensor | float] = []
+    for axis, along in enumerate(windows.axes):
+        if along.is_still:
+            continue
+        rank = len(windows.axes)
+        line = of_columns(along if i == axis else still(1) for i in range(rank))
+        ones = emit("constant", shape=line.up, value=(1.0,), hint=f"ones_{axis}")
+        count = emit(
+            "box", ones, size=line.size, **line.attributes, hint=f"inside_{axis}"
+        )
+        factors.append(emit("max", count, 1.0, hint=f"valid_{axis}"))
+    # Windows of one element each have nothing to count.
+    return reduce(partial(emit, "mul", hint="valid"), factors) if factors else 1.0
 
 
 @vjp("debox")

@@ -8,9 +8,12 @@ from functools import partial, reduce
 from math import prod
 from typing import Any
 
+from nnef_grad.graph.extents import has_symbols, may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.graph.learning import equal, reaches
+from nnef_grad.ops.join import positions
 from nnef_grad.ops.registry import Emit, decomposition, require, shape
-from nnef_grad.ops.shape import line, reshaped, turned
+from nnef_grad.ops.shape import line, number, reshaped, turned
 from nnef_grad.ops.windows import BORDERS, check_choice, check_positive, check_reach
 
 METHODS = ("symmetric", "asymmetric", "aligned")
@@ -28,7 +31,7 @@ def downsample_shape(input: Shape, factor: Shape) -> Shape:
         "'factor' must divide the spatial extents, and they are"
         f" {list(factor)} and {list(input[2:])}"
     )
-    require(all(extent % f == 0 for extent, f in pairs), message)
+    require(all(equal(extent % f, 0) for extent, f in pairs), message)
     return (*input[:2], *(extent // f for extent, f in pairs))
 
 
@@ -36,7 +39,9 @@ def downsample_shape(input: Shape, factor: Shape) -> Shape:
 def upsample_shape(input: Shape, factor: Shape) -> Shape:
     """[B, C, x...] gives [B, C, x * f...]."""
     check_spatial("factor", factor, input)
-    pairs = zip(input[2:], factor, strict=True)
+    pairs = list(zip(input[2:], factor, strict=True))
+    message = f"there must be elements to repeat, and the extents are {list(input[2:])}"
+    require(all(reaches(extent, 1) for extent, _ in pairs), message)
     return (*input[:2], *(extent * f for extent, f in pairs))
 
 
@@ -67,7 +72,7 @@ def _has_few_weights(op: Operation) -> bool:
     aligned = op.attributes["method"] == "aligned"
     factor, extents = op.attributes["factor"], op.outputs[0].shape[2:]
     counts = extents if aligned else [2 * f for f in factor]
-    return max(counts, default=0) <= MAX_WEIGHTS
+    return all(has_symbols(count) or count <= MAX_WEIGHTS for count in counts)
 
 
 @decomposition(
@@ -119,7 +124,7 @@ def _multiplied(emit: Emit, x: Tensor, op: Operation) -> Tensor:
     factor = (1, 1, *op.attributes["factor"])
     extents, output = x.shape, op.outputs[0].shape
     first = next(axis for axis, f in enumerate(factor) if f > 1)
-    after = [axis for axis in range(first + 1, x.rank) if output[axis] > 1]
+    after = [axis for axis in range(first + 1, x.rank) if may_exceed(output[axis], 1)]
     for axis in reversed(after):
         lines = _lines(emit, x, extents[axis])
         if factor[axis] > 1:
@@ -141,14 +146,23 @@ def _lines(emit: Emit, x: Tensor, extent: int) -> Tensor:
 
 def _interpolation(emit: Emit, extent: int, f: int) -> Tensor:
     """[new, old]: the nearness of each element of the input, from 1 down to 0."""
-    last = extent * f - 1
-    sources = [i * (extent - 1) / last for i in range(last + 1)]
-    source = line(emit, sources, "source", axis=0)
-    position = line(emit, range(extent), "position")
+    source, position = _sources(emit, extent, f), positions(emit, extent)
     offset = emit("sub", source, position, hint="offset")
     distance = emit("abs", offset, hint="distance")
     nearness = emit("sub", 1.0, distance, hint="nearness")
     return emit("relu", nearness, hint="weights")
+
+
+def _sources(emit: Emit, extent: int, f: int) -> Tensor:
+    """[new, 1]: where each element of the output lies among those of the input."""
+    last = extent * f - 1
+    if not has_symbols(extent):
+        sources = [i * (extent - 1) / last for i in range(last + 1)]
+        return line(emit, sources, "source", axis=0)
+    ends = (number(emit, n) for n in (extent - 1, last))
+    step = emit("div", *ends, hint="step")
+    column = reshaped(emit, positions(emit, last + 1), (last + 1, 1), hint="new")
+    return emit("mul", column, step, hint="source")
 
 
 # ---- Checks ----

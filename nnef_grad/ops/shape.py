@@ -10,6 +10,7 @@ from math import prod
 
 from nnef_grad.graph.extents import has_symbols, may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.graph.learning import all_equal, current_facts, equal, reaches
 from nnef_grad.ops.registry import Emit, ShapeError, require, shape, vjp, volume
 
 
@@ -122,18 +123,28 @@ def reshape_shape(
 def _resolve(items: tuple[int, ...], input: Shape) -> Shape:
     """The extents that items stand for: 0 keeps one, -1 takes what remains."""
     message = f"the items of 'shape' must be at least -1, but are {list(items)}"
-    require(all(item >= -1 for item in items), message)
+    # Where no network is read, extents are those of tensors, or products of them.
+    is_made = current_facts() is None
+    require(
+        all(
+            item == -1 or (is_made and has_symbols(item)) or reaches(item, 0)
+            for item in items
+        ),
+        message,
+    )
     require(items.count(-1) <= 1, f"'shape' may have one item -1, but is {list(items)}")
     message = (
         f"an item 0 of 'shape' keeps an extent, and there is none in {list(input)}"
         f" for each 0 of {list(items)}"
     )
     require(0 not in items[len(input) :], message)
-    extents = [item or input[axis] for axis, item in enumerate(items)]
+    extents = [input[a] if item == 0 else item for a, item in enumerate(items)]
     count, rest = volume(input), prod(extent for extent in extents if extent != -1)
     message = f"'shape' {list(items)} does not fit the extents {list(input)} of volume {count}"
     is_open = -1 in extents
-    require(rest > 0 and count % rest == 0 if is_open else count == rest, message)
+    # Where all extents are given, there may be none of an open one.
+    require((not is_open and has_symbols(rest)) or reaches(rest, 1), message)
+    require(equal(count // rest * rest if is_open else rest, count), message)
     return tuple(count // rest if extent == -1 else extent for extent in extents)
 
 
@@ -149,7 +160,7 @@ def squeeze_shape(input: Shape, axes: tuple[int, ...]) -> Shape:
     check_axes(axes, len(input))
     extents = [input[axis] for axis in axes]
     message = f"only extents of 1 can be squeezed, and those of axes {list(axes)} are {extents}"
-    require(set(extents) <= {1}, message)
+    require(all(equal(extent, 1) for extent in extents), message)
     gone = set(axes)
     return tuple(extent for axis, extent in enumerate(input) if axis not in gone)
 
@@ -231,7 +242,7 @@ def constant_shape(shape: Shape, value: tuple[object, ...]) -> Shape:
 @shape("update")
 def update_shape(variable: Shape, value: Shape) -> Shape:
     message = f"the value of shape {list(value)} does not fit the variable of shape {list(variable)}"
-    require(variable == value, message)
+    require(all_equal(variable, value), message)
     return variable
 
 
@@ -239,6 +250,9 @@ def number(emit: Emit, extent: int) -> float | Tensor:
     """An extent as a scalar: a literal, or, if it has symbols, the sum of so many ones."""
     if not has_symbols(extent):
         return float(extent)
-    ones = emit("constant", shape=(extent,), value=(1.0,), hint="ones")
+    # There are runtimes that end where there is nothing to add up.
+    more = int(may_exceed(1, extent))
+    ones = emit("constant", shape=(extent + more,), value=(1.0,), hint="ones")
     total = emit("sum_reduce", ones, axes=(0,), hint="total")
-    return emit("squeeze", total, axes=(0,), hint="count")
+    count = emit("squeeze", total, axes=(0,), hint="count")
+    return emit("sub", count, 1.0, hint="number") if more else count

@@ -13,11 +13,15 @@ windows.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
+from nnef_grad.graph.extents import OpenExtentError, has_symbols, may_exceed
 from nnef_grad.graph.ir import Operation, Shape, shape_of
+from nnef_grad.graph.learning import all_equal, reaches
+from nnef_grad.graph.quotients import maximum, minimum
 from nnef_grad.ops.registry import require
 from nnef_grad.ops.shape import Positions
 
@@ -57,7 +61,7 @@ class AxisWindows(NamedTuple):
     @property
     def outside(self) -> tuple[int, int]:
         """How many elements before and after the up-scaled side are read."""
-        return max(-self.begin, 0), max(self.end - self.up, 0)
+        return maximum(-self.begin, 0), maximum(self.end - self.up, 0)
 
     @property
     def outside_down(self) -> tuple[int, int]:
@@ -66,7 +70,7 @@ class AxisWindows(NamedTuple):
         over the output, be it with a gap of the dilation.
         """
         sides = self.begin, self.up - self.end
-        before, after = (max((n + self.reach - 1) // self.stride, 0) for n in sides)
+        before, after = (maximum((n + self.reach - 1) // self.stride, 0) for n in sides)
         return before, after
 
     @property
@@ -82,6 +86,40 @@ class AxisWindows(NamedTuple):
             for f in firsts
         ]
         return tuple([max(end - begin, 0) for begin, end in pairs])
+
+    @property
+    def has_empty(self) -> bool:
+        """Whether there is a window without an element inside."""
+        if not has_symbols((self.up, self.down)):
+            return not all(self.counts_inside)
+        if not (may_exceed(0, self.begin) or may_exceed(self.end, self.up)):
+            return False
+        first, last = self.begin + self.reach, self.end - self.reach
+        is_beside = may_exceed(1, first) or may_exceed(last + 1, self.up)
+        if is_beside or may_exceed(self.least_without_gaps, self.up):
+            what = f"whether all windows have one of {self.up} elements is not known"
+            raise OpenExtentError(what)
+        return False
+
+    @property
+    def least_without_gaps(self) -> int:
+        """The least extent from which on no window steps over it: at most the dilation."""
+        least = self.dilation
+        while least > 1 and self._are_filled(least - 1):
+            least -= 1
+        return least
+
+    def _are_filled(self, up: int) -> bool:
+        """Whether each window over so many elements has one; as many as do not fit have none."""
+        padding = self.padding
+        if has_symbols(padding):
+            # That of automatic padding follows from the extent.
+            sliding: Any = (self.size,), (self.stride,), (self.dilation,)
+            if automatic_padding((self.up,), *sliding) != (padding,):
+                return False
+            (padding,) = automatic_padding((up,), *sliding)
+        down = maximum((sum(padding) + up - self.reach) // self.stride + 1, 0)
+        return all(self._replace(up=up, down=down, padding=padding).counts_inside)
 
     def positions(self, window: int) -> Positions:
         """Where the elements of a window lie on the up-scaled side."""
@@ -110,6 +148,11 @@ class Windows:
     def outside(self) -> Padding:
         """How many elements before and after the up-scaled side are read."""
         return tuple([axis.outside for axis in self.axes])
+
+    @property
+    def read_outside(self) -> bool:
+        """Whether elements outside of the up-scaled side may be read."""
+        return has_border(self.outside)
 
     @property
     def outside_down(self) -> Padding:
@@ -146,7 +189,21 @@ class Windows:
     @property
     def touch_data(self) -> bool:
         """Whether some window reads data: wide padding can keep all of them out."""
-        return all(max(axis.begin, 0) < min(axis.end, axis.up) for axis in self.axes)
+        return all(
+            may_exceed(minimum(axis.end, axis.up), maximum(axis.begin, 0))
+            for axis in self.axes
+        )
+
+
+def still(extent: int) -> AxisWindows:
+    """Windows that are the elements of an axis."""
+    return AxisWindows(extent, extent, 1, (0, 0), 1, 1)
+
+
+def of_columns(columns: Iterable[AxisWindows]) -> Windows:
+    """The windows that are these along each axis."""
+    fields = [*zip(*columns, strict=True)] or [()] * len(AxisWindows._fields)
+    return Windows(*fields)
 
 
 # ---- The windows of an operation ----
@@ -196,7 +253,7 @@ def downscaling(
         f" {padded}, with 'padding' = {list(padding)}"
     )
     columns = list(zip(padded, reach, stride, strict=True))
-    require(all(extent >= r for extent, r, _ in columns), message)
+    require(all(reaches(extent, r) for extent, r, _ in columns), message)
     down = tuple((extent - r) // s + 1 for extent, r, s in columns)
     windows = Windows(up, down, size, padding, stride, dilation)
     check_reach(border, up, windows.outside)
@@ -223,13 +280,13 @@ def upscaling(
     _check(len(down), size, **sliding, output_shape=output_shape)
     up = output_shape or up_scaled(down, size, **sliding)
     message = f"the up-scaled extents must be positive, but are {list(up)}, with 'padding' = {list(padding)}"
-    require(all(extent > 0 for extent in up), message)
+    require(all(reaches(extent, 1) for extent in up), message)
     windows = downscaling(up, size, **sliding)
     message = (
         f"'output_shape' with extents {list(up)} is down-scaled to"
         f" {list(windows.down)}, and the input has {list(down)}"
     )
-    require(windows.down == down, message)
+    require(all_equal(windows.down, down), message)
     check_reach(border, down, windows.outside_down)
     return windows
 
@@ -255,13 +312,24 @@ def automatic_padding(
     """That for which a window begins at every stride; an odd element goes after."""
     columns = zip(up, size, stride, dilation, strict=True)
     totals = [
-        max((-(-extent // s) - 1) * s + _reach(f, d) - extent, 0)
+        maximum((-(-extent // s) - 1) * s + _reach(f, d) - extent, 0)
         for extent, f, s, d in columns
     ]
     return tuple((total // 2, total - total // 2) for total in totals)
 
 
 # ---- Borders ----
+
+
+def has_border(padding: Padding) -> bool:
+    """Whether there may be elements on some side, or some be cropped there."""
+    return any(n != 0 for sides in padding for n in sides)
+
+
+def added_border(padding: Padding) -> Padding:
+    """A padding without the sides that crop."""
+    return tuple((maximum(before, 0), maximum(after, 0)) for before, after in padding)
+
 
 # Borders that repeat elements of the input, and how many elements of an axis each cannot
 # reach: 'reflect' leaves out the one that it reflects at. None where any width will do.
@@ -279,13 +347,13 @@ def check_reach(border: str, input: Shape, outside: Padding) -> None:
     for extent, sides in zip(input, outside, strict=True):
         if left_out is None:
             message = f"with border '{border}' an extent of 0 cannot be padded"
-            require(extent != 0 or max(sides) <= 0, message)
+            require(extent != 0 or maximum(*sides) <= 0, message)
             continue
         message = (
             f"with border '{border}' an extent of {extent} can be padded by"
             f" {extent - left_out} on each side, and is padded by {sides}"
         )
-        require(max(sides) <= extent - left_out, message)
+        require(all(reaches(extent - left_out, side) for side in sides), message)
 
 
 # ---- Checks ----
@@ -302,7 +370,7 @@ def check_choice(name: str, choice: str, allowed: tuple[str, ...]) -> None:
 def check_positive(name: str, values: Shape) -> None:
     """Raises `ShapeError` unless all items of an attribute are positive."""
     message = f"the items of '{name}' must be positive, and '{name}' is {list(values)}"
-    require(all(value > 0 for value in values), message)
+    require(all(reaches(value, 1) for value in values), message)
 
 
 def _check(rank: int, size: Shape, **sliding: Any) -> None:

@@ -43,6 +43,7 @@ def report(
     checked: Checked | None = None,
     values: Mapping[str, npt.ArrayLike | Spread] | None = None,
     losses: Mapping[int, float] | None = None,
+    called: Mapping[str, str] | None = None,
     overwrite: bool = False,
 ) -> None:
     """Writes a page that shows a graph and its backward graph side by side, with their
@@ -60,6 +61,8 @@ def report(
             without a check or at another point.
         losses: those of a training, by the number of the step, for a curve:
             `{training.steps: loss for loss in training}`.
+        called: what tensors are called in the file of the model, by their names in the
+            graphs, `in_file.names` of `from_onnx`: the page shows these too, and finds them.
         overwrite: whether to replace an existing file.
 
     Raises:
@@ -68,7 +71,7 @@ def report(
         InvalidGraphError: an extent has no number.
     """
     refuse_page(path, overwrite=overwrite)
-    text = page_of(graph, backward, rules, checked, values, losses)
+    text = page_of(graph, backward, rules, checked, values, losses, called)
     with page_after(path, text, overwrite=overwrite):
         pass
 
@@ -80,11 +83,13 @@ def page_of(
     checked: Checked | None = None,
     values: Mapping[str, npt.ArrayLike | Spread] | None = None,
     losses: Mapping[int, float] | None = None,
+    called: Mapping[str, str] | None = None,
 ) -> str:
     """The text of the page of `report`."""
     with collector_paused():
         shown = values_shown(backward, checked, values)
-        return page(contents(graph, backward, rules or Rules(), shown, losses))
+        own = rules or Rules()
+        return page(contents(graph, backward, own, shown, losses, called))
 
 
 @contextmanager

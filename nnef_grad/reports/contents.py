@@ -47,10 +47,12 @@ def contents(
     rules: Rules,
     values: Mapping[str, Json] | None = None,
     losses: Mapping[int, float] | None = None,
+    called: Mapping[str, str] | None = None,
 ) -> Json:
     """The contents of the page for a graph and its backward graph: plain data, for JSON.
     Operations are named by their indices. The values of gradients are those of
-    `values_shown`, the losses are by the number of the step.
+    `values_shown`, the losses are by the number of the step. The names of a file are by those
+    of the graphs, where they differ.
     """
     refuse_symbols(forward, "a report cannot count with")
     drawn = hosts(forward)
@@ -73,6 +75,7 @@ def contents(
             "gradients": dict(backward.gradients),
         },
         "rules": [list(text) for text in texts.indices],
+        "called": dict(called or {}),
         "values": dict(values or {}),
         "losses": [
             [int(step), json_number(float(loss))]

@@ -21,6 +21,7 @@ from nnef_grad.base.errors import (
     NnefGradError,
     UnsupportedError,
     UsageError,
+    is_bug,
     suggestion,
 )
 from nnef_grad.base.public import public
@@ -115,6 +116,8 @@ def refusals(runtime: str, step: str, graph: Graph) -> Iterator[None]:
     except (NnefGradError, OSError):
         raise
     except Exception as error:
+        if is_bug(error):
+            raise
         reason = " ".join(str(error).split()) or type(error).__name__
         message = f"{runtime} cannot {step} '{graph.name}': {reason}"
         raise UnsupportedError(message) from error

@@ -1,20 +1,21 @@
 """Archives: tar, plain or compressed with gzip, read and written member by member.
 
-Nothing is ever extracted: a member is a range of bytes of the archive. An archive is
-read once from end to end when it is opened, so that a damaged or malicious one is
-refused before anything in it is used. The size of each read is bounded, whatever the
-headers say.
+`tarfile` of the standard library reads the headers. What it lacks is here: limits, and
+refusals of what no model has, before it follows a header. Nothing is ever extracted: a
+member is a range of bytes of the archive. An archive is read once from end to end when
+it is opened, so that a damaged or malicious one is refused before anything in it is used.
 """
 
 from __future__ import annotations
 
 import gzip
+import re
 import tarfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
-from typing import BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from nnef_grad.base.errors import UsageError, brief
 from nnef_grad.storage.files import PIECE, Part, StoredPart
@@ -31,7 +32,8 @@ MAX_EXTENSION = 2**20
 MAX_NAME = 1024
 # A header with a larger size is taken to be wrong.
 MAX_SIZE = 2**40
-# The bytes of all files that no model has: a licence, a page to read.
+# The bytes of all files that no model has, such as a licence, and of extension headers.
+# Those of data have no limit: gzip makes a file at most a thousand times larger.
 MAX_OTHER = 2**26
 OF_MODELS = (".nnef", ".quant", DATA)
 # The padding after the end, with which tar fills its last record.
@@ -40,14 +42,17 @@ MAX_FILLING = 2**22
 # Level 9 takes longer, and does not make the weights of a network any smaller.
 LEVEL = 6
 
-FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
-FOLDER = tarfile.DIRTYPE
+FILE = tarfile.AREGTYPE
 TOO_SHORT = "the archive ends too early"
+DAMAGED = "the archive is damaged"
 
-# Headers that extend those of the next member, or of all members.
-LONG_NAME, LONG_LINK = tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK
-OF_ALL = tarfile.XGLTYPE
-EXTENSIONS = (LONG_NAME, LONG_LINK, tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, OF_ALL)
+# Headers that extend those of the next member, or of all members: by names, by records.
+NAMES = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+RECORDS = (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE)
+FILES = (FILE, tarfile.REGTYPE, tarfile.CONTTYPE)
+KINDS = (*NAMES, *RECORDS, *FILES, tarfile.DIRTYPE)
+# More digits than any name of a file has: some versions of the library take ages.
+_DIGITS = re.compile(rb"[0-9]{256}")
 
 _REFUSED = {
     tarfile.LNKTYPE: "a link",
@@ -61,7 +66,12 @@ _REFUSED = {
 
 def is_archive(head: bytes) -> bool:
     """Whether a file with this beginning is an archive."""
-    return head.startswith(GZIP) or _parse_header(head[:BLOCK]) is not None
+    try:
+        return head.startswith(GZIP) or bool(
+            tarfile.TarInfo.frombuf(head[:BLOCK], "utf-8", "surrogateescape")
+        )
+    except tarfile.TarError:
+        return False
 
 
 # ---- Reading ----
@@ -88,7 +98,7 @@ class Unpacked:
         except EOFError:
             self.fail(TOO_SHORT)
         except (gzip.BadGzipFile, zlib.error) as error:
-            self.fail(f"the archive is damaged: {error}")
+            self.fail(f"{DAMAGED}: {error}")
         except OSError as error:
             self.fail(error.strerror or str(error))
 
@@ -127,128 +137,139 @@ class Member(StoredPart):
 
 def members(archive: Unpacked) -> Iterator[Member]:
     """The files in an archive, in order. Iterating to the end reads the whole archive."""
-    seen: set[Steps] = set()
-    other = 0
-    for count, member in enumerate(_entries(archive)):
-        if count >= MAX_FILES:
-            archive.fail(f"it contains more than {MAX_FILES} files")
-        if member is None:
+    stream, seen = _Stream(archive), set[Steps]()
+    for header in _headers(archive, stream):
+        steps = _checked_steps(archive, header)
+        if header.isdir():
             continue
-        if member.steps in seen:
-            archive.fail(f"it contains two files {'/'.join(member.steps)!r}")
-        seen.add(member.steps)
-        if not "/".join(member.steps).lower().endswith(OF_MODELS):
-            other += member.size
-        if other > MAX_OTHER:
-            archive.fail(f"it contains more than {MAX_OTHER} bytes that no model has")
+        if steps in seen:
+            archive.fail(f"it contains two files {'/'.join(steps)!r}")
+        seen.add(steps)
+        if not header.name.lower().endswith(OF_MODELS):
+            stream.spend(header.size)
+        member = Member(archive, steps, header.offset_data, header.size)
         member.read(0, KEPT)  # cheap now: the stream is there
         yield member
 
 
-def _entries(archive: Unpacked) -> Iterator[Member | None]:
-    """The files, and None for each folder and extension."""
-    position = 0
-    extensions: dict[str, str] = {}
-    while (header := _header(archive, position)) is not None:
-        position += BLOCK
-        size = header.size
-        if header.type in EXTENSIONS:
-            extensions |= _extension(archive, header, position)
-            yield None
-        else:
-            member = _member(archive, header, extensions, position)
-            size = member.size if member is not None else 0
-            extensions = {}
-            yield member
-        position += size + -size % BLOCK
+def _checked_steps(archive: Unpacked, header: tarfile.TarInfo) -> Steps:
+    """The path of a member, whose size is checked too."""
+    size = header.pax_headers.get("size", str(header.size))
+    if header.size < 0 and "size" not in header.pax_headers:
+        archive.fail(DAMAGED)
+    if not (size.isascii() and size.isdecimal()):
+        archive.fail(f"a size is given as {size!r}")
+    if len(size) > len(str(MAX_SIZE)) or int(size) > MAX_SIZE:
+        archive.fail(f"a file in it has {size} bytes according to its header")
+    if len(header.name) > MAX_NAME:
+        archive.fail(f"a name is longer than {MAX_NAME} characters")
+    try:
+        return member_steps(header.name)
+    except UsageError as error:
+        archive.fail(error.message)
+
+
+def _headers(archive: Unpacked, stream: _Stream) -> Iterator[tarfile.TarInfo]:
+    """The headers of files and folders, with what extends them."""
+    try:
+        tar = tarfile.TarFile(fileobj=stream, tarinfo=_Header, encoding="utf-8")  # type: ignore[arg-type]
+        while stream.last != END and (header := tar.next()):
+            yield header
+            tar.members.clear()  # type: ignore[attr-defined]  # which take memory
+        # The library takes a damaged header for the end.
+        is_whole = stream.last == END
+    except _RefusedError as error:
+        archive.fail(str(error))
+    except (tarfile.TarError, ValueError, RecursionError):
+        if stream.tell() <= BLOCK:
+            archive.fail("it does not contain a tar archive")
+        is_whole = False
+    if not is_whole:
+        archive.fail(DAMAGED if len(stream.last) == BLOCK else TOO_SHORT)
     # To the end, so that the checksum of a compressed archive is verified.
-    if len(archive.read(position, MAX_FILLING)) == MAX_FILLING:
+    if len(archive.read(stream.tell(), MAX_FILLING)) == MAX_FILLING:
         archive.fail("it continues after its end")
 
 
-def _header(archive: Unpacked, position: int) -> tarfile.TarInfo | None:
-    """The header at a position, or None at the end of the archive."""
-    block = archive.read(position, BLOCK)
-    if block == END:
-        return None
-    header = _parse_header(block)
-    if header is None and position == 0:
-        archive.fail("it does not contain a tar archive")
-    if header is None:
-        archive.fail(TOO_SHORT if len(block) < BLOCK else "the archive is damaged")
-    return header
+class _RefusedError(tarfile.ReadError):
+    """Says why a header is not followed."""
 
 
-def _parse_header(block: bytes) -> tarfile.TarInfo | None:
-    try:
-        header = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
-    except tarfile.TarError:
-        return None
-    return header if header.size >= 0 else None
+class _Header(tarfile.TarInfo):
+    """A header, checked before the library follows it."""
+
+    @classmethod
+    def frombuf(cls, buf: Any, encoding: str, errors: str) -> _Header:
+        header: Any = super().frombuf(buf, encoding, errors)
+        # The beginning of a long name may end in a slash: this does not make it a folder.
+        if header.size and bytes(buf[156:157]) == FILE:
+            header.type = FILE
+        if header.type not in KINDS:
+            kind = _REFUSED.get(header.type, f"of the unknown type {header.type!r}")
+            only = "a model has files and folders only"
+            raise _RefusedError(f"{header.name!r} is {kind}: {only}")
+        return header  # type: ignore[no-any-return]
 
 
-def _member(
-    archive: Unpacked, header: tarfile.TarInfo, extensions: dict[str, str], start: int
-) -> Member | None:
-    name = extensions.get("path", header.name)
-    if header.type not in (*FILES, FOLDER):
-        kind = _REFUSED.get(header.type, f"of the unknown type {header.type!r}")
-        archive.fail(f"{name!r} is {kind}: a model has files and folders only")
-    if any(key.startswith("GNU.sparse.") for key in extensions):
-        archive.fail(f"{name!r} is a sparse file: a model has none")
-    if len(name) > MAX_NAME:
-        archive.fail(f"a name is longer than {MAX_NAME} characters")
-    try:
-        steps = member_steps(name)
-    except UsageError as error:
-        archive.fail(error.message)
-    size = _number(archive, extensions.get("size", str(header.size)))
-    return Member(archive, steps, start, size) if header.type != FOLDER else None
+class _Stream:
+    """The bytes of an archive, which the library reads forward. Versions of it would go
+    around without end where a header leads back, or in the records of one.
+    """
 
+    def __init__(self, archive: Unpacked) -> None:
+        self._archive = archive
+        self._position = self._count = self._other = 0
+        self._kind = self.last = b""
 
-def _number(archive: Unpacked, text: str) -> int:
-    if not text.isdecimal() or not text.isascii():
-        archive.fail(f"a size is given as {text!r}")
-    if len(text) > len(str(MAX_SIZE)) or int(text) > MAX_SIZE:
-        archive.fail(f"a file in it has {text} bytes according to its header")
-    return int(text)
+    def tell(self) -> int:
+        return self._position
 
+    def seek(self, position: int) -> None:
+        if position < self._position:
+            self._archive.fail(DAMAGED)
+        self._position = position
 
-def _extension(
-    archive: Unpacked, header: tarfile.TarInfo, position: int
-) -> dict[str, str]:
-    """The fields of the next member in an extension header."""
-    if header.size > MAX_EXTENSION:
-        archive.fail(f"a header is longer than {MAX_EXTENSION} bytes")
-    data = archive.read(position, header.size)
-    if header.type == LONG_NAME:
-        return {"path": _text(data.partition(b"\0")[0])}
-    if header.type == LONG_LINK:
-        return {}
-    records = dict(_records(archive, data))
-    if header.type != OF_ALL:
-        return records
-    if {"path", "size"} & records.keys():
-        archive.fail("a header gives all members the same name or size")
-    return {}
+    def read(self, size: int) -> bytes:
+        """Reads a header, the body of one, or the last byte before one."""
+        if not 0 <= size <= MAX_EXTENSION:
+            self._archive.fail(f"a header is longer than {MAX_EXTENSION} bytes")
+        self.last = data = self._archive.read(self._position, size)
+        self._position += len(data)
+        kind, self._kind = self._kind, b""
+        if kind in RECORDS:
+            self._check_records(kind, data.rstrip(b"\0"))
+        elif kind not in NAMES:
+            self._kind = data[156:157]
+            self._count += size == BLOCK
+        if self._count > MAX_FILES:
+            self._archive.fail(f"it contains more than {MAX_FILES} files")
+        return data
 
+    def spend(self, size: int) -> None:
+        """Counts bytes of what no model has."""
+        self._other += size
+        if self._other > MAX_OTHER:
+            message = f"it contains more than {MAX_OTHER} bytes that no model has"
+            self._archive.fail(message)
 
-def _records(archive: Unpacked, data: bytes) -> Iterator[tuple[str, str]]:
-    """The keys and values of lines such as `20 path=graph.nnef`: 20 is the length."""
-    start = 0
-    while start < len(data):
-        digits, _, _ = data[start : start + 20].partition(b" ")
-        end = start + _number(archive, digits.decode("ascii", "replace"))
-        record = data[start + len(digits) + 1 : end]
-        key, equals, value = record.partition(b"=")
-        if end > len(data) or not equals or not value.endswith(b"\n"):
-            archive.fail("a header is damaged")
-        yield _text(key), _text(value[:-1])
-        start = end
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")
+    def _check_records(self, kind: bytes, data: bytes) -> None:
+        """Checks lines such as `20 path=graph.nnef`, where 20 is the length."""
+        fail = self._archive.fail
+        self.spend(len(data))
+        start = 0
+        while start < len(data):
+            digits = data[start : start + 20].partition(b" ")[0]
+            end = start + int(digits) if digits.isdigit() else 0
+            key, _, value = data[start + len(digits) + 1 : end].partition(b"=")
+            if end > len(data) or not (key and value.endswith(b"\n")):
+                fail("a header is damaged")
+            if _DIGITS.search(value):
+                fail("a name in a header has too many digits")
+            if key.startswith(b"GNU.sparse."):
+                fail("it contains a sparse file: a model has none")
+            if kind == tarfile.XGLTYPE and key in (b"path", b"size"):
+                fail("a header gives all members the same name or size")
+            start = end
 
 
 # ---- Writing ----

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeVar
 
 from nnef_grad.base.errors import Problem, UsageError
 from nnef_grad.base.public import public
 from nnef_grad.base.source import Span
-from nnef_grad.graph.ir import Graph, Quantization
+from nnef_grad.graph.ir import Graph, Quantization, Tensor
+from nnef_grad.language.labels import label_key
 from nnef_grad.storage import tensor_file
 from nnef_grad.storage.containers import Container, open_container
-from nnef_grad.storage.files import Part, PathLike, StoredPart
+from nnef_grad.storage.files import PIECE, Part, PathLike, StoredPart
 from nnef_grad.storage.paths import Steps, data_steps, is_label, label_of
 from nnef_grad.storage.tensor_file import Header, header_of, read_header
 
@@ -49,9 +50,12 @@ class Declared(NamedTuple):
 
     def check(self, header: Header, has: str) -> None:
         """Raises `UsageError` if data with this header do not fit."""
-        if header.shape != self.shape:
+        if not header.fits(self.shape):
             raise UsageError(f"{self} {has} of shape {list(header.shape)}")
-        if header.items.dtype != self.dtype:
+        # tract writes integers as codes, which mean something else only with an entry in
+        # the quantization info.
+        are_integers = self.dtype == "integer" and header.items.is_quantized
+        if header.items.dtype != self.dtype and not are_integers:
             raise UsageError(f"{self} {has} of type {header.items.name}")
 
 
@@ -77,7 +81,8 @@ class VariableData(Mapping[str, "Array"]):
     same with the numbers that these mean.
 
     Attributes:
-        meanings: what codes mean, if a variable has codes, by label.
+        meanings: what codes mean, if a variable has codes, by the keys of labels.
+        tensors: the variables of a graph, by the keys of their labels.
 
     Lookups raise `KeyError` if a label has no data, and `UsageError` if it is not a
     valid label, or its file is not a tensor.
@@ -88,10 +93,12 @@ class VariableData(Mapping[str, "Array"]):
         container: Container,
         keeps_blocks: bool = False,
         meanings: Mapping[str, Quantization] | None = None,
+        tensors: Mapping[str, Tensor] | None = None,
     ) -> None:
         self._container = container
         self.keeps_blocks = keeps_blocks
         self.meanings = meanings or {}
+        self.tensors = tensors or {}
 
     def __repr__(self) -> str:
         return f"VariableData({self._container.name!r})"
@@ -99,7 +106,7 @@ class VariableData(Mapping[str, "Array"]):
     @property
     def with_blocks(self) -> VariableData:
         """The same, for a graph that reads blocks: they are written as they are."""
-        return VariableData(self._container, True, self.meanings)
+        return VariableData(self._container, True, self.meanings, self.tensors)
 
     def of(self, graph: Graph) -> VariableData:
         """The same, with the numbers that quantized codes mean by the quantization info of
@@ -107,14 +114,35 @@ class VariableData(Mapping[str, "Array"]):
         """
         entries = graph.quantization
         meanings = {
-            label: entries[name]
+            label_key(label): entries[name]
             for name, label in graph.labels.items()
             if name in entries and entries[name].operation.name in LINEAR
         }
-        return VariableData(self._container, self.keeps_blocks, meanings)
+        tensors = graph.tensors
+        own = {label_key(x): tensors[n] for n, x in graph.labels.items()}
+        meanings, own = {**self.meanings, **meanings}, {**self.tensors, **own}
+        return VariableData(self._container, self.keeps_blocks, meanings, own)
 
     def __getitem__(self, label: str) -> Array:
-        return tensor_file.read_array(self._part(label), self.meanings.get(label))
+        key = label_key(label)
+        part, meaning, own = (
+            self._part(label),
+            self.meanings.get(key),
+            self.tensors.get(key),
+        )
+        if own is not None:
+            of_integers = own.dtype == "integer"
+            return tensor_file.read_array(part, meaning, of_integers, own.shape)
+        # Without any quantization info, codes are integers of tract.
+        return tensor_file.read_array(part, meaning, not self._has_info)
+
+    @cached_property
+    def _has_info(self) -> bool:
+        return self._container.quantization() is not None
+
+    def integers(self, label: str) -> Array:
+        """The array, of which codes are integers."""
+        return tensor_file.read_array(self._part(label), are_integers=True)
 
     def __contains__(self, label: object) -> bool:
         is_one = isinstance(label, str) and is_label(label)
@@ -138,6 +166,20 @@ class VariableData(Mapping[str, "Array"]):
         """The file with the data, if there is one."""
         return self._container.find(data_steps(label))
 
+    def refuse_twins(self, labels: Iterable[str]) -> None:
+        """Raises `UsageError` if labels that differ in case alone, which the standard takes
+        for one, have different data.
+        """
+        first: dict[str, str] = {}
+        for label in labels:
+            if (other := first.setdefault(label_key(label), label)) == label:
+                continue
+            parts = [part for part in map(self.find, (other, label)) if part]
+            if len({part.name for part in parts}) > 1 and _differ(*parts):
+                message = f"labels '{other}' and '{label}' differ in case alone"
+                why = "NNEF takes them for one, but they have different data"
+                raise UsageError(f"{message}: {why}")
+
     def fitting(self, variable: Declared) -> StoredPart | None:
         """The same, checked to fit a variable."""
         part = self.find(variable.label)
@@ -152,6 +194,12 @@ class VariableData(Mapping[str, "Array"]):
         return part
 
 
+def _differ(one: StoredPart, other: StoredPart) -> bool:
+    """Whether two files have different contents."""
+    starts = range(0, max(one.size, other.size), PIECE)
+    return any(one.read(i, PIECE) != other.read(i, PIECE) for i in starts)
+
+
 class SinglePrecision(Mapping[str, "Array"]):
     """The data, in single precision, of variables that are stored in half or double
     precision, or in blocks; `blocks` and `codes` are labels of those in these.
@@ -160,12 +208,21 @@ class SinglePrecision(Mapping[str, "Array"]):
     def __init__(
         self, data: VariableData | Mapping[str, Array], declared: Iterable[Declared]
     ) -> None:
+        declared = [*declared]
         pairs = ((v.label, _header(data, v)) for v in declared)
         headers = {label: header for label, header in pairs if header}
         self._data = data
         self.blocks = {n for n, header in headers.items() if header.items.is_blocks}
-        self.codes = {n for n, header in headers.items() if header.items.is_quantized}
-        readable = self.codes & {*getattr(data, "meanings", ())}
+        self.codes = {
+            v.label
+            for v in declared
+            if v.label in headers
+            and v.dtype == "scalar"
+            and headers[v.label].items.is_quantized
+        }
+        known = getattr(data, "meanings", ())
+        readable = {n for n in self.codes if label_key(n) in known}
+        self._shapes = {v.label: v.shape for v in declared}
         self._labels = [
             n
             for n, header in headers.items()
@@ -177,7 +234,8 @@ class SinglePrecision(Mapping[str, "Array"]):
         if label not in self._labels:
             raise KeyError(label)
         array: Array = self._data[label].astype("float32", copy=False)
-        return array
+        is_stored = isinstance(self._data, VariableData)
+        return array.reshape(self._shapes[label]) if is_stored else array
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._labels)
@@ -206,11 +264,11 @@ def undeclared(declared: Iterable[Declared], data: Data) -> list[Declared]:
     """Descriptions of the data whose labels no variable has."""
     import numpy as np
 
-    labels = {_key(variable.label) for variable in declared}
+    labels = {label_key(variable.label) for variable in declared}
     others = {
         label: header_of(np.asarray(array))
         for label, array in data.items()
-        if _key(label) not in labels
+        if label_key(label) not in labels
     }
     return [Declared(label, h.items.dtype, h.shape) for label, h in others.items()]
 
@@ -231,13 +289,20 @@ def parts_of(
 
 
 def arrays_of(declared: Iterable[Declared], data: VariableData) -> dict[str, Array]:
-    """The arrays of variables with data, by label, but for codes of unknown meaning."""
+    """The arrays of variables with data, by label, but for codes of unknown meaning. What
+    several labels mean has the first one.
+    """
+    declared = {label_key(v.label): v for v in reversed([*declared])}.values()
     parts = _find_all(declared, data.fitting, partial=True)
     meanings = data.meanings
     return {
-        variable.label: tensor_file.read_array(part, meanings.get(variable.label))
-        for variable, part in sorted(parts, key=lambda item: item[1].order)
-        if variable.label in meanings or not read_header(part).items.is_quantized
+        v.label: tensor_file.read_array(
+            part, meanings.get(label_key(v.label)), True, v.shape
+        )
+        for v, part in sorted(parts, key=lambda item: item[1].order)
+        if label_key(v.label) in meanings
+        or v.dtype == "integer"
+        or not read_header(part).items.is_quantized
     }
 
 
@@ -272,11 +337,11 @@ def _lookup(data: Data) -> Callable[[Declared], Part | None]:
         return lambda v: next(filter(None, (find(v) for find in lookups)), None)
     labels: dict[str, str] = {}
     for label in data:
-        if labels.setdefault(_key(label), label) != label:
+        if labels.setdefault(label_key(label), label) != label:
             raise UsageError(f"there are two variables with the label '{label}'")
 
     def find(variable: Declared) -> Part | None:
-        label = labels.get(_key(variable.label))
+        label = labels.get(label_key(variable.label))
         return None if label is None else _ArrayPart(variable, data, label)
 
     return find
@@ -288,11 +353,6 @@ def _stored(data: VariableData, variable: Declared) -> Part | None:
     if part is None or data.keeps_blocks or not read_header(part).items.is_blocks:
         return part
     return _ArrayPart(variable, data, variable.label)
-
-
-def _key(label: str) -> str:
-    """The key of a label: equal for labels of the same file."""
-    return label.replace("\\", "/").lower()
 
 
 class _ArrayPart(Part):
@@ -315,6 +375,9 @@ class _ArrayPart(Part):
         except ValueError as error:
             message = f"the data of {self._variable} are not an array: {error}"
             raise UsageError(message) from None
+        if isinstance(self._data, VariableData):
+            # It fits, and blocks may be those of a matrix.
+            array = array.reshape(self._variable.shape)
         try:
             self._variable.check(header_of(array), "is given data")
         except ValueError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from enum import Enum
+from io import BytesIO
 from pathlib import Path
 from stat import S_ISREG
 
@@ -13,7 +14,13 @@ from nnef_grad.storage import files
 from nnef_grad.storage.archives import compressed, write_end, write_member
 from nnef_grad.storage.containers import APPLY, GRAPH, QUANTIZATION, quantization_path
 from nnef_grad.storage.files import Part, PathLike, exclusive, refuse_existing, writing
-from nnef_grad.storage.paths import DATA, Steps, entries_inside, files_inside
+from nnef_grad.storage.paths import (
+    DATA,
+    Steps,
+    entries_inside,
+    files_inside,
+    refuse_other_name,
+)
 
 
 class ModelFormat(Enum):
@@ -25,11 +32,21 @@ class ModelFormat(Enum):
 
 
 ARCHIVES = (".tgz", ".tar.gz", ".tar")
-# Suffixes that certainly do not mean a text.
+# Suffixes of texts, and those that certainly do not mean one.
+TEXTS = (".nnef", ".txt", ".text")
 _OTHERS = (".zip", ".7z", ".gz", ".bz2", ".xz", ".zst", ".onnx", ".dat")
 # The texts of a folder; a training step may have a second document.
 _TEXTS = ((GRAPH,), (QUANTIZATION,), (APPLY, GRAPH))
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
+
+
+# The targets whose graphs ONNX files are: for ONNX Runtime, and for any engine.
+ONNX_TARGETS = ("onnx", "onnx-portable")
+
+
+def onnx_target(target: str) -> str:
+    """The target of an ONNX file, which may be the default of documents."""
+    return target if target in ONNX_TARGETS else "onnx"
 
 
 def is_onnx(path: PathLike) -> bool:
@@ -52,6 +69,15 @@ def format_of(path: PathLike) -> ModelFormat:
         message = f"'{name}' does not have the suffix of a text or an archive"
         raise UsageError(f"{message}: .nnef, {', '.join(ARCHIVES)}")
     return ModelFormat.TEXT
+
+
+def beside_data(path: PathLike) -> str:
+    """The path of what is made of a model with data: if its suffix is not a known one, that
+    of a folder, with a slash at its end.
+    """
+    name = os.fspath(path)
+    is_known = name.lower().endswith((*TEXTS, *ARCHIVES, *_OTHERS, *_SEPARATORS))
+    return name if is_known or not Path(name).suffix else name + os.sep
 
 
 def refuse_output(path: PathLike, *, overwrite: bool) -> None:
@@ -106,12 +132,24 @@ def write_stored(
         _refuse_folder_now(place, overwrite)
     with writing(path), files.unfinished_folder(place) as draft:
         for steps, part in parts.items():
+            refuse_other_name(steps)
             target = draft.joinpath(*steps)
             target.parent.mkdir(parents=True, exist_ok=True)
-            # On file systems that ignore case it may exist already.
+            # It may exist already on file systems that ignore case, or forms of letters.
             if not target.exists():
                 part.place(target)
+            elif not _is_same(part, target):
+                name = "/".join(steps)
+                message = f"'{name}' is the file of another name in this file system"
+                raise UsageError(f"{message}: write an archive")
         files.commit_folder(draft, place, lambda old: _refuse_folder(old, overwrite))
+
+
+def _is_same(part: Part, written: Path) -> bool:
+    """Whether a part is what was written."""
+    with BytesIO() as own:
+        part.write(own)
+        return own.getvalue() == written.read_bytes()
 
 
 def _write_archive(

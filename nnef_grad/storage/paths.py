@@ -15,11 +15,11 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from typing import BinaryIO
 
 from nnef_grad.base.errors import UsageError, brief
-from nnef_grad.language.labels import label_steps
+from nnef_grad.language.labels import label_steps, path_steps
 from nnef_grad.storage.files import PIECE, PathLike, StoredPart, reading, whole
 
 # The folders on the way, and the file: the parts of a path below the model's folder.
@@ -29,8 +29,12 @@ DATA = ".dat"
 # The most files that a folder or an archive may have.
 MAX_FILES = 100_000
 
-# Folders are separated by either, depending on the system.
-_SEPARATOR = re.compile(r"[/\\]")
+_IS_WINDOWS = os.name == "nt"
+# What Windows takes for a stream, a drive or a device, or for another name.
+_OTHER_ON_WINDOWS = re.compile(
+    r'[<>:"|?*]|[. ]$|^(con|prn|aux|nul|(com|lpt)[0-9\u00b9\u00b2\u00b3]|con(in|out)\$) *(\.|$)',
+    re.IGNORECASE,
+)
 
 
 # ---- Names to paths ----
@@ -70,10 +74,18 @@ def member_steps(name: str) -> Steps:
 
 def _inner_steps(name: str) -> Steps | None:
     """The path that a name means inside of a folder, if it does not lead out."""
-    steps = _SEPARATOR.split(name)
-    if ".." in steps or steps[0] == "" or PureWindowsPath(name).drive or "\0" in name:
+    steps = path_steps(name)
+    if steps is None or "\0" in name:
         return None
     return tuple(step for step in steps if step not in ("", "."))
+
+
+def refuse_other_name(steps: Steps) -> None:
+    """Raises `UsageError` if the system would take a path for that of something else."""
+    if _IS_WINDOWS and any(map(_OTHER_ON_WINDOWS.search, steps)):
+        name = "/".join(steps)
+        message = f"Windows has no file with the name {name!r}, but an archive may"
+        raise UsageError(brief(message))
 
 
 def file_beside(model: Path, name: str) -> FileInFolder:
@@ -82,6 +94,7 @@ def file_beside(model: Path, name: str) -> FileInFolder:
     """
     if not (steps := _inner_steps(name)):
         raise UsageError(brief(f"{name!r} names no file in the folder of the model"))
+    refuse_other_name(steps)
     place = model.parent.joinpath(*steps)
     if model.is_symlink() and place.is_symlink():
         real, beside = (Path(os.path.realpath(path)) for path in (place, model))

@@ -41,11 +41,13 @@ class Items(NamedTuple):
     kind: str = ""
     # Whether items are codes, whose meaning is in another file.
     is_quantized: bool = False
-    # Whether they are in blocks of 32, with a scale in each.
+    # Whether they are in blocks of 32, with a scale in each; whether neighbours in a block
+    # share a byte.
     is_blocks: bool = False
+    are_pairs: bool = False
 
 
-_ANY_BITS = range(1, 65)
+_ANY_BITS, _NO_BITS = range(1, 65), (2**32 - 1,)
 ITEMS = {
     0: Items("float", (16, 32, 64), "scalar", "f"),
     1: Items("unsigned integer", _ANY_BITS, "integer", "u"),
@@ -53,12 +55,15 @@ ITEMS = {
     3: Items("quantized signed integer", _ANY_BITS, "scalar", "i", is_quantized=True),
     4: Items("signed integer", _ANY_BITS, "integer", "i"),
     5: Items("bool", (1, 8), "logical", "b"),
-    # What torch-to-nnef writes for tract, in place of a number of bits too.
-    0x54523040: Items("Q4_0", (2**32 - 1,), "scalar", is_blocks=True),
+    # Of tract, with this in place of a number of bits: as it writes them with
+    # torch-to-nnef, and as it did before it took the order of GGML.
+    0x54523040: Items("Q4_0", _NO_BITS, "scalar", is_blocks=True),
+    0x54522040: Items("Q4_0", _NO_BITS, "scalar", is_blocks=True, are_pairs=True),
 }
 _CODES = {x.kind: n for n, x in ITEMS.items() if x.kind and not x.is_quantized}
 # A block of Q4_0 is its scale, in half precision, and the items in four bits from -8 to 7:
-# the first sixteen in the lower halves of bytes, the others in the upper ones.
+# the first sixteen in the lower halves of bytes, the others in the upper ones, or pairs of
+# neighbours in the two halves of a byte.
 _BLOCK, _BYTES = 32, 18
 
 
@@ -75,6 +80,12 @@ class Header(NamedTuple):
         if self.items.is_blocks:
             return prod(self.shape) // _BLOCK * _BYTES
         return (prod(self.shape) * self.bits + 7) // 8
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether it is that of a tensor of this shape. tract writes blocks as a matrix."""
+        is_matrix = self.items.is_blocks and len(shape) > 1
+        flat = (prod(shape[:-1]), shape[-1]) if is_matrix else shape
+        return self.shape in (shape, flat)
 
 
 def read_header(part: StoredPart) -> Header:
@@ -97,6 +108,9 @@ def read_header(part: StoredPart) -> Header:
     header = Header(ITEMS[code], bits, shape)
     if bits not in header.items.bits:
         _fail(part, f"its items are of type {header.items.name}, but have {bits} bits")
+    if header.items.is_blocks and (rank < 2 or prod(shape[1:]) % _BLOCK):
+        what = f"but its shape is {list(shape)}"
+        _fail(part, f"its items are in rows of blocks of {_BLOCK}, {what}")
     promised = f"its header promises {length} bytes of data, but"
     if length != header.length:
         what = f"{bits} bits per item in shape {list(shape)} are {header.length}"
@@ -113,10 +127,17 @@ def _fail(part: StoredPart, problem: str) -> NoReturn:
 # ---- Arrays ----
 
 
-def read_array(part: StoredPart, quantization: Quantization | None = None) -> Array:
-    """The array in a tensor file: of quantized codes the numbers that they mean."""
+def read_array(
+    part: StoredPart,
+    quantization: Quantization | None = None,
+    are_integers: bool = False,
+    shape: tuple[int, ...] | None = None,
+) -> Array:
+    """The array in a tensor file: of quantized codes the numbers that they mean, or the
+    codes, where they are integers; of blocks those of a tensor of the shape.
+    """
     header = read_header(part)
-    if header.items.is_quantized and quantization is None:
+    if header.items.is_quantized and quantization is None and not are_integers:
         message = f"'{part.name}' contains quantized codes, not the values themselves"
         raise UsageError(message)
     array = _items(part, header)
@@ -125,6 +146,8 @@ def read_array(part: StoredPart, quantization: Quantization | None = None) -> Ar
         from nnef_grad.interpreter.quantize import numbers
 
         array = numbers(array, quantization)
+    if shape is not None and header.fits(shape):
+        array = array.reshape(shape)
     array.flags.writeable = False
     return array
 
@@ -142,7 +165,7 @@ def _items(part: StoredPart, header: Header) -> Array:
     read = np.frombuffer(data, np.uint8)
     array: Array
     if items.is_blocks:
-        array = _decoded(read)
+        array = _decoded(read, items.are_pairs)
     elif bits == 1:
         array = np.unpackbits(read, count=prod(header.shape)).astype(bool)
     elif items.dtype == "logical":
@@ -154,13 +177,14 @@ def _items(part: StoredPart, header: Header) -> Array:
     return array.reshape(header.shape)
 
 
-def _decoded(data: Array) -> Array:
+def _decoded(data: Array, are_pairs: bool) -> Array:
     """The numbers in blocks, in single precision."""
     import numpy as np
 
     blocks = data.reshape(-1, _BYTES)
     scales = np.ascontiguousarray(blocks[:, :2]).view(np.float16).astype(np.float32)
-    codes = np.concatenate([blocks[:, 2:] & 15, blocks[:, 2:] >> 4], axis=1)
+    halves = np.stack([blocks[:, 2:] & 15, blocks[:, 2:] >> 4], axis=1 + are_pairs)
+    codes = halves.reshape(-1, _BLOCK)
     return np.asarray(scales * (codes.astype(np.float32) - 8.0))
 
 

@@ -23,6 +23,7 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.simplify import without_detours
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.loops import is_loop, with_bodies
+from nnef_grad.graph.names import with_plain_names
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
 from nnef_grad.graph.stops import without_stops
 from nnef_grad.graph.symbols import number_needed_by, refuse_symbols
@@ -57,7 +58,8 @@ from nnef_grad.targets.registry import find_lowering, refusal
 from nnef_grad.targets.shape import fill
 from nnef_grad.targets.tensors import store_constants
 from nnef_grad.targets.tract import own, workarounds  # noqa: F401
-from nnef_grad.targets.tract.dialect import rename_misread
+from nnef_grad.targets.tract.dialect import refuse_quotients, rename_misread
+from nnef_grad.targets.tract.filters import crop_before, has_open_filter
 from nnef_grad.targets.tract.integers import make_inputs_scalar, move_casts_up
 from nnef_grad.targets.tract.loading import hold_divided, split_large_variables
 
@@ -70,6 +72,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "tract": ("tract",),
     "tract-standard": ("tract-standard",),
     "onnx": ("onnx",),
+    "onnx-portable": ("engines",),
     "portable": ("session", "interpreter", "tract-standard", "converter"),
 }
 # With what the runtimes of this package have besides.
@@ -100,8 +103,9 @@ def lower(graph: Graph, target: str) -> Lowered:
         target: one of TARGETS: "nnef" for the graph as it is; "khronos" for the PyTorch
             interpreter of nnef_tools and for nnef.Session; "tract", with operations of
             its own registry; "tract-standard" for tract without these; "onnx" for ONNX
-            Runtime, as `interop.to_onnx` writes it; "portable" for standard NNEF that all
-            of them run, ONNX Runtime through the converter of nnef_tools.
+            Runtime, as `interop.to_onnx` writes it; "onnx-portable" for ONNX in any engine;
+            "portable" for standard NNEF that all of them run, ONNX Runtime through the
+            converter of nnef_tools.
 
     Raises:
         UsageError: there is no such target.
@@ -120,7 +124,7 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
     runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in _ALL[target]))
     runtimes += READERS.get(target, ())
     if not runtimes:
-        graph = passes.put_steps(graph)
+        graph = with_plain_names(passes.put_steps(graph))
         _refuse(filter(is_loop, graph.operations), graph.names, [STANDARD])
         return Lowered(graph)
     graph, common = without_detours(without_stops(graph)), CommonSubset(runtimes)
@@ -141,9 +145,10 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
     return Lowered(replace(graph, quantization=quantization), data)
 
 
-# Further passes, with the names of the runtimes that want each, in a string: before all others,
-# in every round, and when there is nothing else to do.
+# Further passes, with the names of the runtimes that want each, in a string: before forms are
+# chosen, before all others, in every round, and when there is nothing else to do.
 _Passes = Sequence[tuple[str, Callable[[Graph], Graph]]]
+_BEFORE_FORMS: _Passes = (("tract", crop_before),)
 _FIRST: _Passes = (
     (ALL, passes.floor_casts),
     (ALL, passes.put_sampled),
@@ -164,15 +169,18 @@ _LAST: _Passes = (
     ("tract", workarounds.split_sums),
     ("onnx converter", passes.hold_zeros),
     ("tract", rename_misread),
+    ("session interpreter tract-standard converter", with_plain_names),
 )
 # The inputs of the body of a loop stay what they are.
-_OF_INPUTS: _Passes = (("tract", make_inputs_scalar),)
+_OF_INPUTS: _Passes = (("tract", make_inputs_scalar), ("tract", refuse_quotients))
 
 
 def _in_rounds(graph: Graph, target: str, common: CommonSubset, last: _Passes) -> Graph:
     """The graph with operations that all runtimes have, but for constants."""
     graph = passes.compute_literals(graph)
-    graph = choose_forms(prune(matrix.join_products(graph)), _ALL[target])
+    graph = prune(matrix.join_products(_applied(_BEFORE_FORMS, graph, common)))
+    lacks = has_open_filter if "tract" in common.names else lambda op: False
+    graph = choose_forms(graph, _ALL[target], lacks)
     kept = {t for op in graph.operations if op.name == "copy" for t in op.outputs}
     graph = _applied(_FIRST, graph, common)
     while (changed := _round(graph, common, kept, last)) is not graph:
@@ -216,10 +224,11 @@ def _lowering(operation: Operation) -> Decompose | None:
 def _filled(form: Decompose, emit: Emitter, operation: Operation) -> Sequence[Operand]:
     """Values of the shapes of the results: a simplified one may have fewer elements."""
     pairs = zip(form(emit, operation), operation.results, strict=True)
-    return [
-        fill(emit, value, result.shape) if isinstance(result, Tensor) else value
-        for value, result in pairs
-    ]
+    with number_needed_by(operation):
+        return [
+            fill(emit, value, result.shape) if isinstance(result, Tensor) else value
+            for value, result in pairs
+        ]
 
 
 def _refuse(

@@ -10,11 +10,12 @@ from math import prod
 from typing import Any
 
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.graph.extents import symbols_of
+from nnef_grad.graph.extents import OpenExtentError, has_symbols
 from nnef_grad.graph.ir import Operation, Tensor
-from nnef_grad.ops.parts import section
+from nnef_grad.graph.quotients import minimum
+from nnef_grad.ops.parts import left_by, section
 from nnef_grad.ops.shape import Positions, reshaped, with_extent
-from nnef_grad.ops.windows import Padding
+from nnef_grad.ops.windows import Padding, added_border, has_border
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.shape import MOST_AXES, joined, take
 from nnef_grad.targets.windows import filling_of
@@ -30,16 +31,20 @@ Filling = Mapping[str, Any]
 def pad_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """Cropped elements are sliced off, repeated ones are joined or reflected."""
     (x,), padding, border = op.inputs, op.attributes["padding"], op.attributes["border"]
-    if border == "constant" and symbols_of(padding):
-        value = op.attributes["value"]
-        return [_joined(emit, x, padding, partial(_values, value))]
+    wider = added_border(padding)
+    if border == "constant" and has_symbols(padding):
+        x = _joined(emit, x, wider, partial(_values, op.attributes["value"]))
+        less = tuple((minimum(n, 0), minimum(m, 0)) for n, m in padding)
+        return [crop(emit, x, less)]
     filling = filling_of(border, op.attributes["value"])
-    wider = tuple((max(before, 0), max(after, 0)) for before, after in padding)
-    if not any(map(any, wider)):
+    if not has_border(wider):
         return [crop(emit, x, padding)]
     if wider != padding:
         x = emit("pad", x, padding=wider, **filling, hint="wider")
         return [crop(emit, x, padding)]
+    if has_symbols(padding) and border == "reflect":
+        count = next(n for sides in padding for n in sides if has_symbols(n))
+        raise OpenExtentError(f"a reflection of {count} elements is not known")
     if border == "ignore":
         return [emit("pad", x, padding=wider, **filling)]
     if border in _SIDES:
@@ -49,11 +54,7 @@ def pad_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 
 def crop(emit: Emitter, x: Tensor, padding: Padding, hint: str | None = None) -> Tensor:
     """The tensor without the elements that negative padding takes away."""
-    ranges = {
-        axis: (max(-before, 0), x.shape[axis] - max(-after, 0))
-        for axis, (before, after) in enumerate(padding)
-    }
-    return section(emit, x, ranges, hint)
+    return section(emit, x, left_by(padding, x.shape), hint)
 
 
 def _joined(emit: Emitter, x: Tensor, padding: Padding, side: Side) -> Tensor:
@@ -70,7 +71,7 @@ def _edge(emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool) -> Tens
     first = x.shape[axis] - 1 if is_end else 0
     edge = section(emit, x, {axis: (first, first + 1)}, "edge")
     repeats = with_extent((1,) * x.rank, axis, count)
-    return emit("tile", edge, repeats=repeats, hint="edges") if count > 1 else edge
+    return emit("tile", edge, repeats=repeats, hint="edges") if count != 1 else edge
 
 
 def _mirror(emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool) -> Tensor:
@@ -96,7 +97,7 @@ def join_zeros(emit: Emitter, x: Tensor, padding: Padding) -> Tensor:
 
 def _in_space(emit: Emitter, x: Tensor, padding: Padding, filling: Filling) -> Tensor:
     """The same padding of axes that stand after two others."""
-    first = next(axis for axis, sides in enumerate(padding) if any(sides))
+    first = next(axis for axis, sides in enumerate(padding) if sides != (0, 0))
     missing = list(range(2 - first))
     if not missing or x.rank + len(missing) > MOST_AXES:
         return _in_blocks(emit, x, padding, filling)
@@ -109,7 +110,7 @@ def _in_space(emit: Emitter, x: Tensor, padding: Padding, filling: Filling) -> T
 def _in_blocks(emit: Emitter, x: Tensor, padding: Padding, filling: Filling) -> Tensor:
     """One axis after the other, as that of an image."""
     for axis, sides in enumerate(padding):
-        if any(sides):
+        if sides != (0, 0):
             shape = x.shape
             image = (1, prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
             blocks = reshaped(emit, x, image, hint="blocks")

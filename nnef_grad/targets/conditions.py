@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from math import prod
 from operator import index
 
-from nnef_grad.graph.extents import has_symbols, nominal, symbols_of
+from nnef_grad.graph.bounds import nominal
+from nnef_grad.graph.extents import has_symbols, may_exceed
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.loops import Way, loop_of
 from nnef_grad.ops.parts import slice_positions
@@ -18,6 +19,7 @@ from nnef_grad.ops.windows import (
     REPEATING,
     AxisWindows,
     Windows,
+    has_border,
     windows_of,
 )
 from nnef_grad.targets.windows import form_blocks, moving_axes, skipping_axes
@@ -218,10 +220,12 @@ of_some_axes = other_than(axis_start=0) | other_than(axis_count=-1) & ~_to_rank
 _to_0 = Condition(lambda op: 0 in op.attributes["end"])
 open_ended = _to_0 & Condition(lambda op: {*op.attributes["stride"]} <= {1})
 # The numbers of a padding are not known.
-open_padding = Condition(lambda op: bool(symbols_of(op.attributes["padding"])))
+open_padding = Condition(lambda op: has_symbols(op.attributes["padding"]))
 # Padding is negative.
 cropping = Condition(
-    lambda op: any(n < 0 for sides in op.attributes["padding"] for n in sides)
+    lambda op: any(
+        may_exceed(0, n) for sides in op.attributes["padding"] for n in sides
+    )
 )
 
 
@@ -231,7 +235,8 @@ def no_plain_range(op: Operation) -> bool:
     extents = (_operand(op)[axis] for axis in _axes(op))
     ranges = zip(op.attributes["begin"], op.attributes["end"], extents, strict=True)
     return any(step < 0 for step in op.attributes["stride"]) or any(
-        begin < 0 or begin == end == 0 or end > extent for begin, end, extent in ranges
+        may_exceed(0, begin) or begin == end == 0 or may_exceed(end, extent)
+        for begin, end, extent in ranges
     )
 
 
@@ -251,7 +256,7 @@ needless_stride = Condition(
 def beside_space(op: Operation) -> bool:
     """Batch or channels are padded, or there are not one to three axes after them."""
     padding = op.attributes["padding"]
-    return any(map(any, padding[:2])) or not 3 <= len(padding) <= 5
+    return has_border(padding[:2]) or not 3 <= len(padding) <= 5
 
 
 # ---- Windows ----
@@ -287,7 +292,7 @@ not_by_two = Condition(lambda op: {*op.attributes["factor"]} != {2})
 repeating = with_border(*REPEATING)
 ignoring = with_border("ignore")
 # Elements of the border are read.
-reading = _windowed(lambda windows: any(map(any, windows.outside)))
+reading = _windowed(lambda windows: windows.read_outside)
 # There are elements of the input that a stride skips in all windows.
 skipping = _windowed(lambda windows: len(skipping_axes(windows)) > 0)
 along_four_axes = _windowed(lambda windows: len(moving_axes(windows)) > 3)
@@ -296,19 +301,21 @@ blocks = _windowed(form_blocks)
 # Not all windows lie outside.
 touching = _windowed(lambda windows: windows.touch_data)
 # There is a window without an element inside.
-empty = _on_an_axis(lambda c: not all(c.counts_inside))
+empty = _on_an_axis(lambda c: c.has_empty)
 # A window has more than 300 elements along an axis.
-long = _on_an_axis(lambda c: c.size > 300)
+long = _on_an_axis(lambda c: may_exceed(c.size, 300))
 # A dilation is given, if only of windows of one element.
 dilated = _on_an_axis(lambda c: c.dilation > 1)
 # A stride is longer than a window.
-spaced = _on_an_axis(lambda c: c.stride > c.reach)
+spaced = _on_an_axis(lambda c: may_exceed(c.stride, c.reach))
 # There is as much padding on a side as a window has elements.
-wide = _on_an_axis(lambda c: max(c.padding) >= c.size)
+wide = _on_an_axis(lambda c: any(may_exceed(n + 1, c.size) for n in c.padding))
 # A part of the output lies before the first window, or after the last one.
-uncovered = _on_an_axis(lambda c: c.begin > 0 or c.end < c.up)
+uncovered = _on_an_axis(lambda c: may_exceed(c.begin, 0) or may_exceed(c.up, c.end))
+# How much is read outside depends on numbers that are not known.
+open_windows = _windowed(lambda windows: has_symbols(windows.padding))
 # There may be windows that lie outside as a whole.
-idle = _on_an_axis(lambda c: max(c.padding) >= c.reach)
+idle = _on_an_axis(lambda c: any(may_exceed(n + 1, c.reach) for n in c.padding))
 
 
 # ---- Filters and biases ----

@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.quotients import maximum
 from nnef_grad.ops.conv import groups_of
+from nnef_grad.ops.parts import section
 from nnef_grad.ops.shape import Positions, reshaped
-from nnef_grad.ops.windows import Padding, Windows, windows_of
+from nnef_grad.ops.windows import Padding, Windows, added_border, windows_of
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.borders import crop, join_zeros
 from nnef_grad.targets.registry import lowering
@@ -26,8 +29,8 @@ _UNPADDED = ((0, 0), (0, 0))
 
 def cropped(emit: Emitter, x: Tensor, padding: Padding) -> tuple[Tensor, Padding]:
     """The input without what negative padding of space crops, and the padding besides."""
-    besides = tuple((max(before, 0), max(after, 0)) for before, after in padding)
-    return crop(emit, x, (*_UNPADDED, *padding), hint="cropped"), besides
+    kept = crop(emit, x, (*_UNPADDED, *padding), hint="cropped")
+    return kept, added_border(padding)
 
 
 @lowering("conv")
@@ -37,7 +40,10 @@ def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """
     windows = windows_of(op)
     x, padding = cropped(emit, op.inputs[0], windows.padding)
-    if when.idle(op):
+    if has_symbols(padding):
+        x = emit("pad", x, padding=(*_UNPADDED, *padding), hint="padded")
+        padding = ((0, 0),) * len(padding)
+    elif when.idle(op):
         x = join_zeros(emit, x, (*_UNPADDED, *padding))
         padding = ((0, 0),) * len(padding)
     x, windows = _thinned(emit, x, replace(windows, padding=padding))
@@ -88,6 +94,8 @@ def deconv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     connected layer in reverse, and others are those of a convolution.
     """
     windows, groups = windows_of(op), groups_of(op)
+    if has_symbols(windows.padding):
+        return [_uncropped(emit, op, windows)]
     if _OPEN(op) or (when.sized(op) and windows.has_natural_extents):
         shape = windows.output_shape(*op.outputs[0].shape[:2])
         attributes = {**windows.attributes, "output_shape": shape}
@@ -96,6 +104,18 @@ def deconv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     if is_single and groups == 1 and are_side_by_side(windows):
         return [_product(emit, op)]
     return [turned_convolution(emit, op, windows)]
+
+
+def _uncropped(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
+    """The operation without padding, of whose result a part is taken."""
+    (y,), axes = op.outputs, windows.axes
+    whole = tuple(a.end - a.begin for a in axes)
+    up = tuple(maximum(n, a.up - a.begin) for n, a in zip(whole, axes, strict=True))
+    wider = replace(windows, up=up, padding=((0, 0),) * len(axes))
+    attributes = {**wider.attributes, "output_shape": wider.output_shape(*y.shape[:2])}
+    wide = _biased(emit, op, op.inputs[0], attributes, hint="wide")
+    ranges = {i: (-a.begin, a.up - a.begin) for i, a in enumerate(axes, 2)}
+    return section(emit, wide, ranges)
 
 
 def _product(emit: Emitter, op: Operation) -> Tensor:

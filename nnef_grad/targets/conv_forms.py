@@ -20,8 +20,10 @@ from math import gcd, prod
 from typing import NamedTuple
 
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.graph.extents import nominal
+from nnef_grad.graph.bounds import nominal
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.graph.learning import equal
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.shape import Positions, reshaped, transposed
 from nnef_grad.ops.windows import AxisWindows, Windows, windows_of
@@ -191,7 +193,18 @@ def sum_for_each_place(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     return [reshaped(emit, joined(emit, each, 1), op.outputs[0].shape)]
 
 
-@form("conv", _FEW_PLACES & _SINGLE_FILTERS & when.above_rank(3) & ~when.above_rank(4))
+# What grows by the square of an extent is no form for one that may be large.
+_KNOWN_COLUMNS = Condition(lambda op: not has_symbols(op.inputs[1].shape[-1]))
+
+
+@form(
+    "conv",
+    _FEW_PLACES
+    & _SINGLE_FILTERS
+    & _KNOWN_COLUMNS
+    & when.above_rank(3)
+    & ~when.above_rank(4),
+)
 def sums_along_diagonals(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """For each row of places, a product of the columns of each filter with those of its
     group, [groups, columns of w, columns of x]. A place is the sum along a diagonal,
@@ -322,7 +335,8 @@ def _taps(axis: AxisWindows, phase: int) -> _Taps | None:
     m + offset, where stride * offset = phase - begin - dilation * k.
     """
     distances = ((k, phase - axis.begin - axis.dilation * k) for k in range(axis.size))
-    offsets = {k: n // axis.stride for k, n in distances if n % axis.stride == 0}
+    # By how much computed padding moves the phases may not be known.
+    offsets = {k: n // axis.stride for k, n in distances if equal(n % axis.stride, 0)}
     if not offsets:
         return None
     (low, *_), (*_, high) = offsets, offsets

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence, Set
 from math import inf, prod
 from typing import NamedTuple
 
-from nnef_grad.graph.extents import nominal, symbols_of
+from nnef_grad.graph.bounds import nominal
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operation, Tensor, shape_of
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.costs import bytes_moved, multiply_adds
@@ -72,12 +73,13 @@ SPEEDS: dict[str, Speeds] = {
     "tract": _TRACT,
     "tract-standard": _TRACT,
     "onnx": _ONNX,
+    "engines": _ONNX,
     "openvino": _ONNX,
     "converter": _ONNX,
 }
 
 # What depends on data alone, they compute when a model is loaded.
-FOLDING = {"tract", "tract-standard", "onnx", "openvino", "converter"}
+FOLDING = {"tract", "tract-standard", "onnx", "engines", "openvino", "converter"}
 # They collect the elements of the windows of a convolution, and multiply matrices.
 COLLECTING = FOLDING
 # A deconvolution is a convolution for them, with zeros between the elements.
@@ -96,7 +98,7 @@ def data_of(operations: Iterable[Operation]) -> set[Tensor]:
 def cost(operations: Sequence[Operation], runtime: str) -> float:
     """The nanoseconds that a runtime takes for operations, in their order."""
     filters = (op.operands[1] for op in operations if op.name in _FILTERS)
-    if any(symbols_of(shape_of(w)) for w in filters):
+    if any(has_symbols(shape_of(w)) for w in filters):
         # No runtime has filters whose extents have symbols.
         return inf
     speeds: dict[str, float] = SPEEDS[runtime]._asdict()
@@ -179,7 +181,9 @@ _FILTERS = {"conv": "convolution", "deconv": "deconvolution"}
 
 def _is_correlation(op: Operation) -> bool:
     """Whether the windows of a convolution have longer rows than its result."""
-    return op.name == "conv" and op.inputs[1].shape[-1] > op.outputs[0].shape[-1]
+    return op.name == "conv" and nominal(op.inputs[1].shape[-1]) > nominal(
+        op.outputs[0].shape[-1]
+    )
 
 
 # A correlation takes as long for fewer filters than these: then it takes its time to
@@ -193,4 +197,6 @@ def _slowness(op: Operation) -> float:
     """
     if not _is_correlation(op):
         return 1.0
-    return max(_LEAST_FILTERS / op.inputs[1].shape[0], 1.0) / op.outputs[0].shape[-1]
+    return max(_LEAST_FILTERS / op.inputs[1].shape[0], 1.0) / nominal(
+        op.outputs[0].shape[-1]
+    )

@@ -58,7 +58,17 @@ ONNX_OWN = frozenset(
     f"{TRACT_CORE}_{name}" for name in ("broadcast", "erf", "scatter_nd", "trilu")
 )
 
-_ONNX = Runtime("onnx", "ONNX Runtime", frozenset({TRACT_CORE}), ONNX_OWN, True)
+_ONNX = Runtime(
+    "onnx onnxruntime", "ONNX Runtime", frozenset({TRACT_CORE}), ONNX_OWN, True
+)
+# What reads files of ONNX besides: TVM, IREE, MNN, tinygrad, ONNX Runtime in browsers. Some have
+# no index of a maximum, or compute another one, or lose what is scattered to one place twice.
+_ENGINES = _ONNX._replace(
+    names="onnx",
+    title="every engine of ONNX",
+    own=ONNX_OWN - {f"{TRACT_CORE}_scatter_nd"},
+    has_indices=False,
+)
 
 RUNTIMES: dict[str, Runtime] = {
     "session": KHRONOS,
@@ -68,8 +78,9 @@ RUNTIMES: dict[str, Runtime] = {
     "onnx": _ONNX,
     # It reads the same files. What scatters elements to an index is slow there.
     "openvino": _ONNX._replace(
-        names="onnx openvino", title="OpenVINO", has_indices=False
+        names=f"{_ONNX.names} openvino", title="OpenVINO", has_indices=False
     ),
+    "engines": _ENGINES,
     "converter": Runtime("converter", "the converter of nnef_tools to ONNX"),
 }
 
@@ -148,7 +159,7 @@ _TRANSPOSED = when.other_than(transposeA=False, transposeB=False)
 _UNALIGNED = when.other_than(method="aligned")
 _CROPPED = when.repeating | when.cropping | when.above_rank(5)
 _FILTER = _CROPPED | when.no_space | when.bias_not_by_channel
-_EMPTY = when.empty & when.ignoring
+_EMPTY = when.ignoring & when.empty
 _POOL = _CROPPED | _EMPTY | when.across | when.no_space | when.automatic & when.spaced
 
 # Operations, runtimes, and the settings of the operations that must not reach them.
@@ -222,6 +233,7 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     # convolution, and fails if that is a reshape. It leaves out the padding of a filter
     # of one element, if a matrix product follows. It takes the filter of a deconvolution
     # for another way round, and cannot fuse a product with ones.
+    ("conv deconv box max_pool avg_pool", ALL, when.open_windows),
     ("conv deconv", ALL, _FILTER),
     ("conv deconv", "onnx converter", when.number_as_bias),
     ("conv", "tract", when.skipping | when.multiplying | when.idle),
@@ -242,9 +254,9 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ),
     ("max_pool", "onnx converter", when.automatic & when.dilated),
     ("avg_pool", ALL, when.dilated),
+    ("box", "onnx converter", when.always),
     ("box", ALL, _CROPPED | _EMPTY | when.dilated | when.along_four_axes),
     ("box", "tract", when.across | when.no_space),
-    ("box", "onnx converter", when.always),
     ("debox", "khronos", _CROPPED | when.across | when.no_space),
     ("debox", "khronos", when.other_than(normalize=False)),
     ("debox", "tract onnx converter", when.always),

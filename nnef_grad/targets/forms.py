@@ -55,10 +55,16 @@ def form(
     return enter
 
 
-def choose_forms(graph: Graph, runtimes: Sequence[str]) -> Graph:
-    """The graph with the form of each operation that costs the runtimes least."""
+def choose_forms(
+    graph: Graph,
+    runtimes: Sequence[str],
+    lacks: Callable[[Operation], bool] = lambda op: False,
+) -> Graph:
+    """The graph with the form of each operation that costs the runtimes least, another one
+    where they lack it as it is.
+    """
     measured = [name for name in runtimes if name in SPEEDS]
-    return inline(graph, _Choice(graph, measured).best) if measured else graph
+    return inline(graph, _Choice(graph, measured, lacks).best) if measured else graph
 
 
 def open_forms(graph: Graph) -> Iterator[tuple[Operation, Form]]:
@@ -71,9 +77,14 @@ def open_forms(graph: Graph) -> Iterator[tuple[Operation, Form]]:
 class _Choice(Relations):
     """The choice for the operations of a graph; most need no relations."""
 
-    def __init__(self, graph: Graph, runtimes: Sequence[str]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        runtimes: Sequence[str],
+        lacks: Callable[[Operation], bool] = lambda op: False,
+    ) -> None:
         super().__init__(graph)
-        self._runtimes = runtimes
+        self._runtimes, self._lacks = runtimes, lacks
         self._speeds = tuple([(name, SPEEDS[name]) for name in runtimes])
 
     @cached_property
@@ -96,7 +107,8 @@ class _Choice(Relations):
         key = (self._speeds, forms, chain.index(op), *self._signature(chain))
         known = _chosen.get(key)
         if known is None:
-            best = min((None, *forms), key=partial(self._cost, chain, op))
+            own = () if self._lacks(op) else (None,)
+            best = min((*own, *forms), key=partial(self._cost, chain, op))
             known = _chosen.keep(key, (best,))
         return known[0]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.graph.extents import nominal
+from nnef_grad.graph.bounds import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor, shape_of
 from nnef_grad.ops.parts import section
 from nnef_grad.ops.shape import reshaped, transposed

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
+from nnef_grad.graph.quotients import maximum, minimum
 from nnef_grad.language.library import STDLIB
 from nnef_grad.language.types import LARGEST
 from nnef_grad.ops.shape import Positions, reshaped, transposed, with_extent
@@ -27,6 +28,8 @@ from nnef_grad.ops.windows import (
     REPEATING,
     AxisWindows,
     Windows,
+    of_columns,
+    still,
     windows_of,
 )
 from nnef_grad.targets.registry import Relations
@@ -34,8 +37,6 @@ from nnef_grad.targets.shape import MOST_AXES, take
 from nnef_grad.targets.windows import (
     filling_of,
     moving_axes,
-    of_columns,
-    still,
     window_attributes,
 )
 
@@ -122,7 +123,7 @@ def _levels(emit: Emitter, source: Operation, first: Shape = ()) -> list[_Level]
         where = (place, True) if first else (axis, False)
         level = _Level(*where, windows.axes[axis], [])
         elements = [*_elements(emit, lines, level, border, value)]
-        if place > 0 and not any(level.column.outside):
+        if place > 0 and level.column.outside == (0, 0):
             lines = reduce(partial(emit, "max", hint="largest"), elements)
         else:
             lines = _to_lines(emit, _largest(emit, source, axes[:place]), first)
@@ -156,9 +157,9 @@ def _elements(
     count = first[-1] // column.stride + column.down
     length = count * column.stride
     if border not in REPEATING:
-        after = max(length - before - column.up, 0)
+        after = maximum(length - before - column.up, 0)
     around = _padded(emit, lines, axis, (before, after), border, value)
-    inside = Positions(0, min(around.shape[axis], length))
+    inside = Positions(0, minimum(around.shape[axis], length))
     kept = take(emit, around, {axis: inside})
     whole = _padded(emit, kept, axis, (0, length - inside.count))
     extents = with_extent(whole.shape, axis, count)
@@ -179,7 +180,7 @@ def _padded(
     value: float = 0.0,
 ) -> Tensor:
     """A tensor with so many elements before it and after it along an axis."""
-    if not any(sides):
+    if sides == (0, 0):
         return x
     padding = [sides if i == axis else (0, 0) for i in range(x.rank)]
     return emit("pad", x, padding=padding, **filling_of(border, value), hint="padded")

@@ -126,7 +126,7 @@ OPSET = OpSet(
 
 
 # By the name of a runtime that has the registry, and the name of the operation.
-OWN: dict[str, dict[str, Find]] = {"tract": {}, "onnx": {}}
+OWN: dict[str, dict[str, Find]] = {"tract": {}, "onnx": {}, "onnxruntime": {}}
 
 
 def found_by(runtimes: str, *names: str) -> Callable[[Find], Find]:
@@ -150,7 +150,7 @@ def put_own(graph: Graph, runtimes: Container[str]) -> Graph:
 # ---- Rows that are added ----
 
 
-@found_by("tract onnx", "matmul")
+@found_by("tract onnxruntime", "matmul")
 def _scattered(op: Operation, near: Relations) -> Decompose | None:
     """Adds rows where a product with a `one_hot` would; None for another product."""
     index = near.chain(op.operands[0], "select", "eq", "cast")
@@ -198,7 +198,7 @@ def _added_rows(
 # ---- Sums from one end of an axis with symbols to each element ----
 
 
-@found_by("tract onnx", "box")
+@found_by("tract onnx", "box", "debox")
 def _running_sum(op: Operation, near: Relations) -> Decompose | None:
     """A window of a whole open axis: runtimes want numbers, but have open triangles."""
     axis = _open_axis(op)
@@ -206,6 +206,7 @@ def _running_sum(op: Operation, near: Relations) -> Decompose | None:
         return None
     source = near.producer(op.operands[0])
     is_count = source is not None and source.attributes.get("value") == (1.0,)
+    is_count &= op.name == "box"
     return partial(_counts if is_count else _products, axis)
 
 
@@ -226,7 +227,8 @@ def _triangle(emit: Emitter, op: Operation, axis: int) -> Tensor:
     """A one in row i and column j if j is the place of a sum with the element at i."""
     extent: Dimension = op.outputs[0].shape[axis]
     ones = tract_core(emit, "broadcast", 1.0, shape=[extent, extent], hint="ones")
-    is_upper = op.attributes["padding"][axis][1] == 0
+    # The other way back.
+    is_upper = (op.attributes["padding"][axis][1] == 0) == (op.name == "box")
     return tract_core(emit, "trilu", ones, k=0, upper=is_upper, hint="triangle")
 
 

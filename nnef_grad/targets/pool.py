@@ -30,11 +30,12 @@ from math import prod
 from typing import Any
 
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.graph.extents import has_symbols, may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.language.types import LARGEST
 from nnef_grad.ops.pool import divisor
 from nnef_grad.ops.shape import reshaped, transposed
-from nnef_grad.ops.windows import REPEATING, Windows, windows_of
+from nnef_grad.ops.windows import REPEATING, Windows, of_columns, still, windows_of
 from nnef_grad.targets.conditions import automatic, other_than
 from nnef_grad.targets.maxima import (
     desample_maxima,
@@ -49,9 +50,7 @@ from nnef_grad.targets.windows import (
     are_single,
     form_blocks,
     moving_axes,
-    of_columns,
     spread,
-    still,
     surrounded,
     window_attributes,
 )
@@ -65,7 +64,7 @@ def max_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     (x,), windows, border = op.inputs, windows_of(op), op.attributes["border"]
     if not _is_spatial(windows):
         return [_moved(emit, op, windows)]
-    if border != "ignore" or _is_wide(windows):
+    if border != "ignore" or _is_wide(windows) or has_symbols(windows.padding):
         value = -LARGEST if border == "ignore" else 0.0
         x, windows = surrounded(emit, x, windows, border, value)
     return [emit("max_pool", x, border="ignore", **_as_read(windows))]
@@ -77,11 +76,12 @@ def avg_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     (x,), windows, border = op.inputs, windows_of(op), op.attributes["border"]
     if not _is_spatial(windows):
         return [_moved(emit, op, windows)]
-    if are_dilated(windows):
+    is_open = has_symbols(windows.padding)
+    if are_dilated(windows) or (is_open and border == "ignore"):
         attributes = window_attributes(windows)
         total = emit("box", x, border=border, **attributes, hint="total")
         return [emit("div", total, divisor(emit, windows, border))]
-    if border in REPEATING or _is_wide(windows):
+    if border in REPEATING or _is_wide(windows) or is_open:
         x, windows = surrounded(emit, x, windows, border)
     kept = "ignore" if border == "ignore" else "constant"
     return [emit("avg_pool", x, border=kept, **_as_read(windows))]
@@ -96,6 +96,8 @@ def box_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         return [_moved(emit, op, windows)]
     if not normalize and (are_dilated(windows) or _is_wide(windows)):
         return [_convolved(emit, x, windows, border)]
+    if has_symbols(windows.padding) and not normalize:
+        x, windows = surrounded(emit, x, windows, border)
     # Nothing is added where nothing is, nor where zeros are.
     kept = "constant" if border == "ignore" and not normalize else border
     mean = emit("avg_pool", x, border=kept, **window_attributes(windows), hint="mean")
@@ -109,7 +111,9 @@ def _is_spatial(windows: Windows) -> bool:
 
 def _is_wide(windows: Windows) -> bool:
     """Whether a window may read as many elements of the border as it has."""
-    return any(max(axis.outside) >= axis.size for axis in windows.axes)
+    return any(
+        may_exceed(n + 1, axis.size) for axis in windows.axes for n in axis.outside
+    )
 
 
 def _as_read(windows: Windows) -> dict[str, Any]:

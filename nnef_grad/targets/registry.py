@@ -52,7 +52,7 @@ def lowering(
 _MAXIMA = "max_pool argmax_pool max_pool_with_index sample"
 _INDEXED = "argmax_pool sample desample"
 _POOLS = f"{_MAXIMA} avg_pool rms_pool box debox desample"
-_EMPTY = when.empty & when.ignoring
+_EMPTY = when.ignoring & when.empty
 _LONG = ~when.blocks & when.long
 
 # For the operations, named in a string, settings that no exporter writes and that have no

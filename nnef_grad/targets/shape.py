@@ -9,7 +9,9 @@ from itertools import accumulate, groupby, pairwise
 from math import prod
 
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.quotients import minimum
 from nnef_grad.ops.join import one_hot
 from nnef_grad.ops.parts import section, slice_positions
 from nnef_grad.ops.shape import Positions, reshaped
@@ -171,17 +173,19 @@ def take(emit: Emitter, x: Tensor, positions: Taken) -> Tensor:
 
 
 def _is_backward(taken: Positions) -> bool:
-    return taken.step < 0 and taken.count > 1
+    return taken.step < 0 and taken.count != 1
 
 
 def _range(taken: Positions, extent: int) -> tuple[int, int, int]:
     """Begin, end and stride: the length has no remainder, and no end is 0."""
     count = taken.count
+    if has_symbols(count):
+        return taken.start, taken.stop, taken.step
     if count in (0, 1):
         begin = taken.start if count else 1
         return begin, begin + count, 1
     end = taken.start + count * taken.step
-    return taken.start, min(end, extent), taken.step
+    return taken.start, minimum(end, extent), taken.step
 
 
 def _mirrored(emit: Emitter, x: Tensor, positions: Taken) -> Tensor:

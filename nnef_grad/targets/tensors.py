@@ -13,7 +13,7 @@ import numpy as np
 from nnef_grad.base.arrays import Array
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operand, Operation
-from nnef_grad.language.labels import CONSTANTS
+from nnef_grad.language.labels import CONSTANTS, label_key
 from nnef_grad.language.library import STDLIB
 from nnef_grad.targets.conditions import splat
 from nnef_grad.targets.registry import lowering
@@ -53,9 +53,10 @@ def constant_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [fill(emit, value, shape)]
 
 
-# The types of tensors in single precision.
+# The types of tensors in single precision; in ONNX some are in double.
 DTYPES: dict[str, Any] = {
     "scalar": np.float32,
+    "double": np.float64,
     "integer": np.int64,
     "logical": np.bool_,
 }
@@ -84,6 +85,6 @@ def store_constants(
 
 def _free_root(labels: Iterable[str]) -> str:
     """The folder of constants, maybe with a number: no label begins so, in any case."""
-    taken = [label.lower() for label in labels]
+    taken = [*map(label_key, labels)]
     roots = (f"{CONSTANTS}_{n}" if n else CONSTANTS for n in count())
     return next(r for r in roots if not any(label.startswith(r) for label in taken))

@@ -10,19 +10,10 @@ from math import prod
 from typing import Any
 
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.ops.shape import reshaped
-from nnef_grad.ops.windows import REPEATING, AxisWindows, Windows
-
-
-def still(extent: int) -> AxisWindows:
-    """Windows that are the elements of an axis."""
-    return AxisWindows(extent, extent, 1, (0, 0), 1, 1)
-
-
-def of_columns(columns: Sequence[AxisWindows]) -> Windows:
-    """The windows that are these along each axis."""
-    return Windows(*zip(*columns, strict=True)) if columns else Windows(*[()] * 6)
+from nnef_grad.ops.windows import REPEATING, Windows
 
 
 def window_attributes(windows: Windows) -> dict[str, Any]:
@@ -48,7 +39,7 @@ def skipping_axes(windows: Windows) -> Shape:
 
 def are_dilated(windows: Windows) -> bool:
     """Whether there are gaps in the windows."""
-    return any(c.size > 1 and c.dilation > 1 for c in windows.axes)
+    return any(c.dilation > 1 and may_exceed(c.size, 1) for c in windows.axes)
 
 
 def are_side_by_side(windows: Windows) -> bool:
@@ -81,7 +72,7 @@ def surrounded(
 ) -> tuple[Tensor, Windows]:
     """A tensor with the border that windows read, and the windows over that."""
     first, outside = x.rank - len(windows.up), windows.outside
-    if any(map(any, outside)):
+    if windows.read_outside:
         around = (*((0, 0),) * first, *outside)
         x = emit("pad", x, padding=around, **filling_of(border, value), hint="padded")
     padding = ((0, 0),) * len(windows.up)
@@ -128,4 +119,4 @@ def _elements(shape: Shape, chosen: Sequence[int]) -> Shape:
     before = (prod(shape[:first]), shape[first], 1)
     if len(chosen) == 2:
         return (*before, after, 1)
-    return (*before, after) if after > 1 else before
+    return (*before, after) if after != 1 else before

@@ -12,11 +12,11 @@ from typing import Any, Union
 
 import numpy as np
 
-from nnef_grad.base.errors import UsageError, suggestion
+from nnef_grad.base.errors import UsageError, listed, suggestion
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.names import substitute
 from nnef_grad.graph.printer import print_value
-from nnef_grad.language.labels import is_constant
+from nnef_grad.language.labels import is_constant, label_key
 from nnef_grad.language.types import SCALAR
 from nnef_grad.training.buffers import buffers
 from nnef_grad.training.draft import sources_of
@@ -50,7 +50,7 @@ def share_labels(graph: Graph) -> Graph:
     """The graph with one variable for those that share their data, by their label."""
     first: dict[str, Tensor] = {}
     labels = zip(graph.variables, graph.labels.values(), strict=True)
-    shared = {t: first.setdefault(label.lower(), t) for t, label in labels}
+    shared = {t: first.setdefault(label_key(label), t) for t, label in labels}
     others: dict[Tensor, Any] = {t: x for t, x in shared.items() if t is not x}
     if not others:
         return graph
@@ -145,17 +145,6 @@ def _left(kinds: Mapping[str, str], labels: Mapping[str, str]) -> Iterator[str]:
         left = [labels[name] for name, what in kinds.items() if what == kind]
         them = "it is" if len(left) == 1 else "they are"
         yield f"not trained: {listed(left)}, {kind}; {them} trained only if named"
-
-
-def listed(labels: Sequence[str]) -> str:
-    """The first of some labels, and how many more there are."""
-    if not labels:
-        return "none"
-    more = f" and {len(labels) - _SHOWN} more" if len(labels) > _SHOWN else ""
-    return ", ".join(f"'{label}'" for label in labels[:_SHOWN]) + more
-
-
-_SHOWN = 3
 
 
 def penalties(

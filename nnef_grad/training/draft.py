@@ -11,6 +11,7 @@ from nnef_grad.emit.simplify import simplify
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import prune, put_inputs_first, verify
+from nnef_grad.language.labels import label_key
 from nnef_grad.ops.registry import OpSet
 
 
@@ -38,7 +39,7 @@ class Draft:
             self.emit.append(operation)
         self.inputs = [*graph.inputs]
         self.state: list[Tensor] = []
-        self._labels = {label.lower() for label in (*graph.labels.values(), *labels)}
+        self._labels = {*map(label_key, (*graph.labels.values(), *labels))}
 
     def tensor(self, name: str) -> Tensor:
         """The tensor of a name in the graph that it was in the beginning."""
@@ -58,9 +59,9 @@ class Draft:
     def variable(self, wish: str, shape: Shape, label: str) -> Tensor:
         """A further variable, under a label of its own: that wished for, if it is free."""
         number, free = 1, label
-        while free.lower() in self._labels:
+        while label_key(free) in self._labels:
             number, free = number + 1, f"{label}_{number}"
-        self._labels.add(free.lower())
+        self._labels.add(label_key(free))
         name, how = self._supply.fresh(wish), {"shape": shape, "label": free}
         self.state.append(self.emit.emit_named(name, "variable", "scalar", **how))
         return self.state[-1]

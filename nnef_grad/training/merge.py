@@ -50,7 +50,8 @@ def merge(
     """
     refuse_text(path)
     container = open_container(model)
-    graph, own = load(model), VariableData(container)
+    graph = load(model)
+    own = VariableData(container).of(graph)
     trained = [trained] if isinstance(trained, (str, os.PathLike)) else trained
     stores = [load_data(place) for place in trained]
     changed: dict[str, Array] = {}
@@ -61,7 +62,8 @@ def merge(
         if value is None or part is None:
             continue
         items = read_header(part).items
-        if items.is_quantized or items.is_blocks:
+        has_codes = items.is_quantized and graph.tensors[name].dtype == "scalar"
+        if has_codes or items.is_blocks:
             message = f"'{label}' is stored as codes, which no values can be merged"
             raise UsageError(f"{message} into: keep the trained values separate")
         before, is_merged = own[label], True

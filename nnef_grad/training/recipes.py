@@ -57,6 +57,7 @@ OPTIMIZER = Kind(
     "optimizer", "optimizers.nnef", ("variable", "gradient"), (f"{NEW}variable",)
 )
 LEARNING_RATE = "learning_rate"
+LOSS_SCALE = "loss_scale"
 # What it is multiplied by, whatever it is.
 FACTOR = "learning_rate_factor"
 _IN_FILE = re.compile(r"(?P<path>.+\.nnef):(?=\w)")

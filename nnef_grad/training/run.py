@@ -25,8 +25,7 @@ from nnef_grad.storage.output import refuse_output, refuse_text
 from nnef_grad.targets.tensors import DTYPES
 from nnef_grad.training.adapters import with_adapters_folded
 from nnef_grad.training.forms import Step, in_inputs
-from nnef_grad.training.recipes import LEARNING_RATE
-from nnef_grad.training.step import LOSS_SCALE
+from nnef_grad.training.recipes import LEARNING_RATE, LOSS_SCALE
 
 Batch = Union[Mapping[str, Any], Sequence[Any]]
 # A number, or what gives it for the number of steps that have been made.

@@ -43,9 +43,8 @@ from nnef_grad.training.preparation import (
     with_padding,
     with_quantization,
 )
-from nnef_grad.training.recipes import LEARNING_RATE, NEW
+from nnef_grad.training.recipes import LEARNING_RATE, LOSS_SCALE, NEW
 
-LOSS_SCALE = "loss_scale"
 # Numbers of single precision count no further.
 MOST_BATCHES = 2**24
 

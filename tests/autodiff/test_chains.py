@@ -135,4 +135,4 @@ def depth() -> int:
 @pytest.mark.thorough
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
 def test_a_long_chain(step: str) -> None:
-    assert operations(step, 3000) <= 3 * operations(step, 1000) + 12
+    assert operations(step, 1500) <= 3 * operations(step, 500) + 12

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.statements import OPERATORS, graph_of, lines, round_trip
+from support.statements import FRAGMENTS, OPERATORS, graph_of, lines, round_trip
 
 import nnef_grad
 
@@ -70,3 +70,66 @@ def test_a_name_for_a_name_is_a_copy() -> None:
         "z = relu(x);",
         "y = copy(z);",
     ]
+
+
+# ---- Branches with several results, as Khronos' converter writes the steps of an LSTM ----
+
+STEPS = """fragment steps( x: tensor<scalar>, w: tensor<scalar>, n: integer )
+-> ( xn: tensor<scalar>, wn: tensor<scalar> )
+{
+    x1 = tanh(x * w);
+    w1 = x + w;
+    xn, wn = steps(x1, w1, n = n - 1) if n > 1 else (x1, w1);
+}
+"""
+
+
+def test_a_branch_is_a_call_with_several_results() -> None:
+    statements = "a, b = steps(x, w, n = 2) if true else (x, w);\ny = a * b;"
+    graph = graph_of(statements, FRAGMENTS + OPERATORS + STEPS)
+    assert lines(graph) == [
+        "a_x1_mul = mul(x, w);",
+        "a_x1 = tanh(a_x1_mul);",
+        "a_w1 = add(x, w);",
+        "a_xn_x1_mul = mul(a_x1, a_w1);",
+        "a = tanh(a_xn_x1_mul);",
+        "b = add(a_x1, a_w1);",
+        "y = mul(a, b);",
+    ]
+    checked = nnef_grad.check(graph, nnef_grad.differentiate(graph))
+    assert [gradient.verdict for gradient in checked.gradients] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("statements", "written"),
+    [
+        ("[a, y] = split(x, axis = 0, ratios = [1, 1]) if true else [x, x];",
+         ["[a, y] = split(x, axis = 0, ratios = [1, 1]);"]),
+        ("[a, y] = split(x, axis = 0, ratios = [1, 1]) if false else [x, w];",
+         ["a = copy(x);", "y = copy(w);"]),
+        ("a, y = (x, w) if false else steps(x, w, n = 1) if true else (w, x);",
+         ["a_x1_mul = mul(x, w);", "a = tanh(a_x1_mul);", "y = add(x, w);"]),
+    ],
+)  # fmt: skip
+def test_a_branch_is_chosen(statements: str, written: list[str]) -> None:
+    graph = graph_of(statements, FRAGMENTS + OPERATORS + STEPS)
+    assert lines(graph) == written
+
+
+@pytest.mark.parametrize(
+    ("statements", "message"),
+    [
+        ("y = steps(x, w, n = 1) if true else (x, w);", "'y' is one name for 2 results"),
+        ("y = split(x, axis = 0, ratios = [1, 1]) if true else [x, x];",
+         "'y' is one name for the results of 'split'"),
+        ("y = relu(steps(x, w, n = 1) if true else x);", "'steps' does not return one tensor"),
+        ("y = relu(split(x, axis = 0, ratios = [1, 1]) if true else [x, x]);",
+         "'split' does not return one tensor"),
+        ("a, y = steps(x, w, n = 1) if true else x;", "the branches have different types"),
+        ("y = external(shape = [1]) if true else x;", "external cannot be used in an expression"),
+    ],
+)  # fmt: skip
+def test_results_of_branches_need_names(statements: str, message: str) -> None:
+    with pytest.raises(nnef_grad.NnefGradError) as caught:
+        graph_of(statements, FRAGMENTS + OPERATORS + STEPS)
+    assert caught.value.message.startswith(message)

@@ -29,9 +29,9 @@ Declarations of the dialect do not give the types of values, so nnef-grad evalua
 shapes and numbers, and turns the others into operations. `nnef_grad.load` also reads the data of the model, because some attributes are in
 data files.
 
-Symbolic extents, such as `B` or `2 * S + 1`, stay symbols through derivatives of any order: one backward graph serves every batch size.
-`--target tract` writes them; other targets need numbers, and so do some operations, such as splitting a batch in two. `--symbol B=8` gives a
-number, as do `--batch` and `--input-shape` for the symbols of inputs. A symbol stands for any number from 1 on.
+Symbolic extents, such as `B` or `(S + 1)/2`, stay so through derivatives of any order: one backward graph serves [every size](open-sizes.md)
+that the document accepts. `--target tract` writes them; the other NNEF targets need numbers. `--symbol B=8` gives a number, as do `--batch`
+and `--input-shape` for the symbols of inputs.
 
 """
 NOTES = f"""## Approximations and bounds
@@ -46,7 +46,18 @@ NOTES = f"""## Approximations and bounds
   points. Bicubic sampling requires zeros around the image.
 - Numbers in half and double precision are scalars: a runtime computes in its own precision. Documents do not contain PyTorch's `detach`, so
   gradients pass through it.
-- `tract_core_topk` returns up to 128 elements.
+- `tract_core_topk` returns up to 1,024 elements.
+
+## Names
+
+tract writes any text as a name, in quotes after an `i`: `i"conv2d_5/kernel:0.0"` (`with_extended_identifier_syntax`, in its command
+`--nnef-extended-identifier`). A graph keeps these names: options and reports have them, gradients are called after them, such as
+`i"grad_conv2d_5/kernel:0.0"`, and a document that is read and written again has them too. `--target tract` writes them, with the line
+`extension tract_registry tract_core;`, and ONNX files have them as they are. Other readers of NNEF do not know them: for all other targets,
+other characters become underscores, in what `lower` returns too, and options still take the names of the document. Options separate names
+by commas: a name that has one can be given in Python only.
+
+tract does not read all that it writes: in a string or a name it ends at a quote of either kind, which nnef-grad escapes.
 
 ## Loops
 
@@ -125,6 +136,10 @@ def test_the_page_is_that_of_the_tables(request: pytest.FixtureRequest) -> None:
 COVERED = {
     "extension lines of tract": "test_metadata_are_comments",
     "symbols as extents": "test_a_symbol_gets_a_number",
+    "extended identifiers": "test_names_of_any_text",
+    "strings of any text": "test_properties_are_comments",
+    "names in a loop that tract has changed": "scan_renamed",
+    "inputs without elements": "test_a_cache_of_length_0_is_left_out",
     "other extension lines": "test_what_is_ignored_is_a_warning",
     "fragments and operator expressions without their extension lines": "fragments",
     "metadata": "test_metadata_are_comments",
@@ -146,7 +161,11 @@ COVERED = {
 
 
 def test_every_difference_of_the_language_has_a_test() -> None:
-    tests = (Path(__file__).parent / "test_reading.py").read_text("utf-8")
+    files = map(
+        Path(__file__).with_name,
+        ("test_reading.py", "test_dumps.py", "test_symbols.py"),
+    )
+    tests = "".join(file.read_text("utf-8") for file in files)
     known = {model.name for model in models()}
     assert [*COVERED] == [difference.what for difference in LANGUAGE]
     missing = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -132,11 +134,36 @@ def test_the_numbers_that_shapes_give() -> None:
 
 OPEN = "x = external(shape = [B, 4]);\n    "
 REFUSED = {
-    "y = split(x, axis = 0, ratios = [1, 1]);": "split: the quotient of B by 2",
-    "y = reshape(x, shape = [3, -1]);": "reshape: the quotient of 4*B by 3",
-    "y = slice(x, axes = [0], begin = [2], end = [3]);": "slice: whether B is less",
     "[y] = unstack(x, axis = 0);": "unstack: whether B is greater",
 }
+
+
+LEARNED = {
+    "[y, z] = split(x, axis = 0, ratios = [1, 1]);": "B is a multiple of 2",
+    "y = reshape(x, shape = [3, -1]);": "B is a multiple of 3",
+    "y = squeeze(slice(x, axes = [0], begin = [2], end = [3]), axes = [0]);": "B is at least 3",
+    "y = matmul(transpose(x, axes = [1, 0]), variable(shape = [6, 2], label = 'w'));": "B is 6",
+}
+
+
+@pytest.mark.parametrize("statement", LEARNED)
+def test_what_an_operation_says_of_a_symbol(statement: str) -> None:
+    graph = nnef_grad.loads(document(OPEN + statement))
+    name = statement.split("(")[0].split()[-1]
+    (fact,) = graph.facts
+    assert fact == f"{LEARNED[statement]}, for '{name}'"
+    assert f"#   {fact}" in nnef_grad.dumps(graph)
+    backward = nnef_grad.differentiate(graph).graph
+    assert backward.facts == graph.facts
+
+
+@pytest.mark.parametrize("other", "CDEFGHIJKLMNOPQRSTUV")
+def test_facts_name_extents_in_the_order_of_the_operands(other: str) -> None:
+    """A document is the same each time that it is made."""
+    text = document(f"{OPEN}y = add(x, external(shape = [{other}, 4]));")
+    symbol = f"extension tract_symbol {other};\n"
+    (fact,) = nnef_grad.loads(text.replace("B;\n", f"B;\n{symbol}", 1)).facts
+    assert fact == f"B and {other} are equal, or one is 1, for 'add'"
 
 
 def place(error: NnefGradError) -> str:
@@ -168,8 +195,24 @@ def test_the_command_names_the_cure(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "'B', which has no number: give it one with --symbol" in result.stderr
     assert not out.exists()
+    *_, command = result.stderr.strip().splitlines()
+    _, _, pasted = command.partition("as an example: ")
+    assert shlex.split(pasted)[-len(words) - 2 :] == [*words, "--symbol", "B=1"]
     assert CliRunner().invoke(main, [*words, "--symbol", "B=2"]).exit_code == 0
     assert "shape = [2, 3]" in out.read_text()
+
+
+def test_the_command_gives_all_sizes_at_once(tmp_path: Path) -> None:
+    """They are such that the network takes them."""
+    path = tmp_path / "a model.nnef"
+    text = (
+        "x = external(shape = [B, S, 4]); [u, y] = split(x, axis = 1, ratios = [1, 2]);"
+    )
+    path.write_text(document(text))
+    result = CliRunner().invoke(main, [str(path), "--format", "json", "--jacobian"])
+    assert result.exit_code == 2
+    command = json.loads(result.stderr)["command"]
+    assert shlex.split(command)[-4:] == ["--symbol", "B=1", "--symbol", "S=66"]
 
 
 @pytest.mark.parametrize("option", ["--stats", "--jacobian"])
@@ -323,3 +366,68 @@ def test_one_step_for_every_batch(loss: str, options: dict[str, Any]) -> None:
         agree(nnef_grad.evaluate(whole.graph, fed, whole.data), wanted, 1e-12)
         found = run([np.array(fed[n], np.float32) for n in whole.graph.input_names])
         agree(dict(zip(wanted, found, strict=True)), wanted, 1e-4)
+
+
+# ---- Numbers for symbols ----
+
+HEAD = "version 1.0;\nextension tract_registry tract_core;\n"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "y = reshape(x, shape = [tract_core_shape_of(x)[0], 2, 2]);",
+        "y = slice(x, axes = [0], begin = [0], end = tract_core_shape_of(x)[0]);",
+        "y = tile(x, repeats = [tract_core_shape_of(x)[0], 1]);",
+        "y = tract_core_dyn_slice(x, 0, tract_core_shape_of(x)[0], 4, axis = 0);",
+        "z = relu(x); y = tract_core_broadcast(0.5, shape = [1, S/2 + 1]);",
+    ],
+)
+def test_an_extent_as_an_attribute_with_and_without_a_number(statement: str) -> None:
+    body = f"x = tract_core_external(shape = [S, 4], datum_type = 'f32'); {statement}"
+    outputs = "y, z" if "z =" in statement else "y"
+    text = f"{HEAD}extension tract_symbol S;\ngraph net(x) -> ({outputs}) {{ {body} }}"
+    for numbers in ({}, {"S": 2}):
+        graph = nnef_grad.loads(text, symbols=numbers)
+        checked = nnef_grad.check(graph, nnef_grad.differentiate(graph))
+        assert checked.passed
+        assert symbols(graph) == ([] if numbers else ["S"])
+
+
+CACHE = """{head}extension tract_symbol P;
+extension tract_assert P>=0;
+graph net(x, past) -> (y, all) {{
+    x = tract_core_external(shape = [1, 3, 4], datum_type = 'f32');
+    past = tract_core_external(shape = [1, P, 4], datum_type = 'f32');
+    all = concat([past, x], axis = 1);
+    moved = transpose(past, axes = [0, 2, 1]);
+    both = concat([moved, transpose(x, axes = [0, 2, 1])], axis = 2);
+    y = tract_core_einsum([all, both], expr = 'bik,bkj->bij');
+}}
+"""
+
+
+def test_a_cache_of_length_0_is_left_out() -> None:
+    text = CACHE.format(head=HEAD)
+    graph = nnef_grad.loads(text, symbols={"P": 0})
+    assert graph.input_names == ("x",)
+    (warning,) = graph.warnings
+    assert (
+        warning.message == "the input 'past' has no elements: the graph is without it"
+    )
+    x = np.random.default_rng(1).normal(size=(1, 3, 4))
+    made = nnef_grad.evaluate(graph, {"x": x})
+    np.testing.assert_allclose(made["y"], x @ x.transpose(0, 2, 1))
+    np.testing.assert_allclose(made["all"], x)
+    assert nnef_grad.check(graph, nnef_grad.differentiate(graph)).passed
+    open_ = nnef_grad.loads(text)
+    assert open_.input_names == ("x", "past")
+
+
+def test_the_command_line_takes_a_cache_of_length_0(tmp_path: Path) -> None:
+    model = tmp_path / "model.nnef"
+    model.write_text(CACHE.format(head=HEAD))
+    words = [str(model), "-o", "-", "--symbol", "P=0"]
+    told = CliRunner().invoke(main, words)
+    assert told.exit_code == 0, told.output
+    assert "graph net_backward( x, grad_y, grad_all ) -> ( grad_x )" in told.stdout

@@ -138,7 +138,7 @@ def test_a_hook_on_new_nodes_is_refused() -> None:
         with torch.autograd.graph.node_creation_hook(lambda node: None):
             pass
 
-    with pytest.raises(UnsupportedError, match="a hook that changes gradients"):
+    with pytest.raises(UnsupportedError, match="a hook, which could change gradients"):
         interop.from_torch(Called(hooked), [X])
 
 
@@ -225,6 +225,9 @@ class Layers(nn.Module):  # type: ignore[misc]
 
 def test_layers_in_a_plain_list() -> None:
     module = Layers()
+    message = "parameters that are in no module are constants, at .*test_watching"
+    with pytest.warns(UserWarning, match=message):
+        interop.from_torch(module, [X])
     model = interop.from_torch(module, [X])
     (y,) = nnef_grad.evaluate(
         model.graph, {"x": X.numpy()}, variables=model.data
@@ -243,3 +246,59 @@ def test_the_gradient_of_a_parameter_has_no_node() -> None:
         model.graph, {"x": X.numpy()}, variables=model.data
     ).values()
     torch.testing.assert_close(torch.from_numpy(y).float(), module(X).detach())
+
+
+def test_a_refusal_shows_no_program(capfd: pytest.CaptureFixture[str]) -> None:
+    class Decides(nn.Module):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(UnsupportedError, match="decide by torch"):
+        interop.from_torch(Decides(), [X])
+    assert capfd.readouterr() == ("", "")
+
+
+def half(x: torch.Tensor) -> torch.Tensor:
+    return (x.half() * 2).float()
+
+
+def mixed(x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        return torch.outer(x, x) @ x.exp()
+
+
+@pytest.mark.parametrize(("function", "name"), [(half, "float16"), (mixed, "bfloat16")])
+def test_precision_inside_of_a_module_is_warned_of(function: Any, name: str) -> None:
+    class Half(nn.Module):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return function(x)
+
+    message = f"torch.{name} becomes single precision in the graph"
+    with pytest.warns(UserWarning, match=f"nnef-grad: {message}") as told:
+        graph = interop.from_torch(Half(), [X]).graph
+    assert [warning.message for warning in graph.warnings] == [message]
+    assert [warning.filename for warning in told] == [__file__]
+
+
+def doubled(x: torch.Tensor) -> Any:
+    return torch.func.jvp(torch.sin, (x,), (x,))
+
+
+TRANSFORMS: dict[str, tuple[Any, str]] = {
+    "vmap": (torch.vmap(torch.sin), "a transform of torch.func"),
+    "jvp": (doubled, "a transform of torch.func"),
+    "grad": (torch.func.grad(torch.sum), "a derivative of torch.func"),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_are_refused_in_one_message(name: str) -> None:
+    function, message = TRANSFORMS[name]
+
+    class Transformed(nn.Module):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor) -> Any:
+            return function(x)
+
+    with pytest.raises(UnsupportedError, match=message) as refused:
+        interop.from_torch(Transformed(), [X])
+    assert len(refused.value.problems) == 1

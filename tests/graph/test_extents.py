@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
+from nnef_grad.graph.bounds import nominal
 from nnef_grad.graph.extents import (
     Extent,
     OpenExtentError,
+    bounds,
     may_exceed,
-    nominal,
     symbol,
     symbols_of,
 )
+from nnef_grad.graph.learning import equal
+from nnef_grad.graph.quotients import maximum, minimum
 
 B, S = symbol("B"), symbol("S")
 OPERATORS: tuple[Callable[[Any, Any], Any], ...] = (
@@ -65,6 +69,55 @@ def test_what_is_said_of_extents_holds_for_all_numbers(seed: int) -> None:
             assert at(found, numbers) == function(left, right), (function, numbers)
 
 
+def drawn_in_parts(draw: Random, depth: int = 3) -> Any:
+    """A random extent of one symbol, with quotients and extremes."""
+    if depth == 0:
+        return draw.choice([S, S, 1, 2, 3])
+    one, other = drawn_in_parts(draw, depth - 1), drawn_in_parts(draw, depth - 1)
+    makers: list[Callable[[Any, Any], Any]] = [
+        operator.add,
+        operator.sub,
+        lambda x, y: x // draw.choice([2, 3]),
+        minimum,
+        maximum,
+    ]
+    return draw.choice(makers)(one, other)
+
+
+@pytest.mark.parametrize("seed", [*range(80), 132, 384, 389])
+def test_parts_and_what_is_said_of_them(seed: int) -> None:
+    draw = Random(seed)
+    one, other = drawn_in_parts(draw), drawn_in_parts(draw)
+    joined: dict[str, tuple[Any, Callable[[int, int], int]]] = {
+        "//": (one // 2, lambda x, y: x // 2),
+        "+": (one + 2 * (other // 3), lambda x, y: x + 2 * (y // 3)),
+        "min": (minimum(one, other, 3 - one), lambda x, y: min(x, y, 3 - x)),
+        "max": (maximum(one, other, 3 - one) // 3, lambda x, y: max(x, y, 3 - x) // 3),
+    }
+    answers = set[Any]()
+    with suppress(OpenExtentError):
+        answers = {equal(one, other)}
+    least, most = bounds(one)
+    for number in range(1, 20):
+        x, y = (at(extent, {"S": number}) for extent in (one, other))
+        assert least <= x <= most
+        assert answers <= {x == y}
+        for name, (found, function) in joined.items():
+            assert at(found, {"S": number}) == function(x, y), name
+
+
+def test_a_difference_that_is_always_one() -> None:
+    """The three quotients are S, which their form does not show."""
+    thirds = S // 3 + (S + 1) // 3 + (S + 2) // 3
+    assert equal(thirds, S)
+    assert not equal(thirds, S + 1)
+
+
+def test_the_least_of_three_and_a_quotient_of_the_greatest() -> None:
+    assert minimum(2 * minimum(S, 3), S, 3) == minimum(S, 3)
+    assert (S + maximum(1, 3 * ((S + 2) // 3) - S)) // 3 == (S + 2) // 3
+
+
 @pytest.mark.parametrize("seed", range(100))
 def test_the_text_of_an_extent_is_what_it_is(seed: int) -> None:
     extent = drawn(Random(seed))
@@ -75,7 +128,7 @@ def test_the_text_of_an_extent_is_what_it_is(seed: int) -> None:
 def test_extents() -> None:
     assert str(2 * S + 1) == "2*S + 1"
     assert str(B * S - 3) == "B*S - 3"
-    assert str(1 - B) == "-B + 1"
+    assert str(1 - B) == "1 - B"
     assert B * S == S * B
     assert hash(B * S) == hash(S * B)
     assert symbols_of((3, (B * S, 1))) == ["B", "S"]
@@ -107,7 +160,7 @@ UNDECIDED: dict[str, Callable[[], Any]] = {
     "whether B is greater than 1 is not known": lambda: B > 1,
     "whether B is less than S is not known": lambda: B < S,
     "whether B - 1 is zero is not known": lambda: bool(B - 1),
-    "the quotient of S + 1 by 2 is not known": lambda: (S + 1) // 2,
+    "the quotient of S by B - 1 is not known": lambda: S // (B - 1),
     "the extent B has no number": lambda: range(B),
     "the extent 2*B has no number": lambda: 1.0 / (2 * B),
     "the extent B + 1 has no number": lambda: (B + 1) - 0.5,

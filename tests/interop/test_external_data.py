@@ -85,7 +85,11 @@ PLACES: dict[str, tuple[str, dict[str, Any], str]] = {
     "a way": ("way/secret.bin", {}, "way' is a symbolic link, but must be a folder"),
     "a pipe": ("pipe.bin", {}, "pipe.bin' is a pipe, but must be a file"),
     "a folder": ("in", {}, "in' is a folder, but must be a file"),
-    "missing": ("v.bin", {}, "v.bin': No such file"),
+    "missing": (
+        "v.bin",
+        {},
+        "m.onnx' needs the file 'v.bin', with the data of 'w': there is no '/.*v.bin'",
+    ),
     "too short": ("w.bin", {"length": 12}, "have 16 bytes, and not 12"),
     "too long": ("w.bin", {"length": 20}, "have 16 bytes, and not 20"),
     "before": ("w.bin", {"offset": -4}, "are truncated"),
@@ -259,7 +263,7 @@ def test_tensors_anywhere_are_read_from_the_folder_of_the_model(
     (here / "only_here.bin").write_bytes(SECRET.tobytes())
     monkeypatch.chdir(here)
     for location, message in (
-        ("only_here.bin", "No such file"),
+        ("only_here.bin", "there is no '.*/model/only_here.bin'"),
         ("../secret.bin", "names no file"),
         ("link.bin", "is a symbolic link"),
     ):

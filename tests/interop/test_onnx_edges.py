@@ -285,6 +285,15 @@ def test_transposed_convolutions_as_long_as_their_operand(
             interop.from_onnx(path)
 
 
+def test_transposed_convolutions_that_say_their_length_twice(tmp_path: Path) -> None:
+    """Runtimes take one or the other."""
+    how: Any = {"strides": [2], "auto_pad": "SAME_UPPER", "output_padding": [1]}
+    node = make("ConvTranspose", "x w", **how)
+    path = save(tmp_path, [node], {"x": scalars(1, 1, 4)}, w=scalars(1, 1, 3))
+    with pytest.raises(nnef_grad.UnsupportedError, match="with output_padding"):
+        interop.from_onnx(path)
+
+
 @pytest.mark.parametrize("kind", ["AveragePool", "LpPool", "MaxPool"])
 @pytest.mark.parametrize("window", [(2, 1, 1), (2, 1, 2), (1, 3, 1), (3, 2, 1)])
 def test_pools_as_long_as_their_operand(
@@ -400,3 +409,122 @@ def test_products_that_may_lose_digits(is_bounded: bool, tmp_path: Path) -> None
     graph = agrees(save(tmp_path, nodes, fed, **data), fed)
     named = [warning.message.split()[0] for warning in graph.warnings]
     assert named == ([] if is_bounded else ["'hash'"])
+
+
+SELECTING = {
+    "Hardmax": ("y = Hardmax <axis = 1> (x)", 17),
+    "Hardmax of rows": ("y = Hardmax <axis = 1> (x)", 11),
+    "ArgMax, the last": (
+        "i = ArgMax <axis = 1, select_last_index = 1> (r) y = Cast <to = 1> (i)",
+        17,
+    ),
+    "ArgMin, the last": (
+        "i = ArgMin <axis = -1, select_last_index = 1, keepdims = 0> (r)"
+        " y = Cast <to = 1> (i)",
+        17,
+    ),
+    "Pad, wrap": (
+        "p = Constant <value_ints = [0, 2, 1, 1, 0, 3]> ()"
+        ' y = Pad <mode = "wrap"> (x, p)',
+        19,
+    ),
+    "Pad, wrap more than once": (
+        "p = Constant <value_ints = [0, 7, 0, 0, 9, 4]> ()"
+        ' y = Pad <mode = "wrap"> (x, p)',
+        19,
+    ),
+    "Pad, wrap what negative pads leave": (
+        "p = Constant <value_ints = [0, 3, -1, 0, -1, 1]> ()"
+        ' y = Pad <mode = "wrap"> (x, p)',
+        19,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SELECTING)
+def test_selecting_and_repeating(name: str, tmp_path: Path) -> None:
+    nodes, version = SELECTING[name]
+    text = f"""<ir_version: 8, opset_import: ["": {version}]>
+        net (float[2, 4, 3] x) => (float[N] y) {{ r = Round (x) {nodes} }}"""
+    path = tmp_path / "net.onnx"
+    onnx.save(onnx.parser.parse_model(text), path)
+    # Of whole numbers several are the greatest.
+    x = np.random.default_rng(0).standard_normal((2, 4, 3)).astype(np.float32) * 1.5
+    graph, data = interop.from_onnx(path)
+    found = nnef_grad.evaluate(graph, {"x": x}, data)["y"]
+    # Old ONNX Runtimes wrap only once.
+    is_wrapped = name == "Pad, wrap more than once"
+    pads = ((0, 0), (7, 9), (0, 4))
+    wanted = np.pad(x, pads, "wrap") if is_wrapped else run(path, {"x": x})["y"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    backward = nnef_grad.differentiate(graph)
+    assert nnef_grad.check(graph, backward, inputs={"x": x}, variables=data).passed
+
+
+def test_a_slice_that_is_empty_beside_one_that_goes_backward(tmp_path: Path) -> None:
+    fed = {"x": scalars(4, 3)}
+    nodes = [
+        make("Slice", "x first last axes steps", "none"),
+        make("Concat", "x none", axis=1),
+    ]
+    data: Any = {"first": [-1, 1], "last": [-9, 1], "axes": [0, 1], "steps": [-1, 1]}
+    agrees(save(tmp_path, nodes, fed, **data), fed)
+
+
+def test_what_runtimes_disagree_about_is_refused(tmp_path: Path) -> None:
+    axes = np.zeros(0, np.int64)
+    path = save(tmp_path, [make("Squeeze", "x a")], {"x": scalars(1, 3)}, a=axes)
+    with pytest.raises(nnef_grad.UnsupportedError, match="axes must not be empty"):
+        interop.from_onnx(path)
+
+
+@pytest.mark.parametrize("kind", ["ScatterElements", "ScatterND"])
+def test_truth_values_have_no_sums(kind: str, tmp_path: Path) -> None:
+    fed = {"x": np.ones(3, bool), "u": np.ones(1, bool)}
+    indices: Any = [[0]] if kind == "ScatterND" else [0]
+    nodes = [make(kind, "x i u", reduction="add")]
+    path = save(tmp_path, nodes, fed, i=indices)
+    with pytest.raises(nnef_grad.UnsupportedError, match="truth values"):
+        interop.from_onnx(path)
+
+
+# ---- Norms ----
+
+_NORMS = {
+    "ReduceL2": ([make("ReduceL2", "x", "y", axes=[2])], 13),
+    "normalized": (
+        [
+            make("ReduceL2", "x", "norm", axes=[2]),
+            make("Clip", "norm least", "divisor"),
+            make("Div", "x divisor", "y"),
+        ],
+        13,
+    ),
+    "LpPool": ([make("LpPool", "x", kernel_shape=[3], strides=[3])], 18),
+    "GlobalLpPool": ([make("GlobalLpPool", "x")], 18),
+    "LpNormalization": ([make("LpNormalization", "x")], 18),
+} if onnx else {}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _NORMS)
+def test_norms_of_zeros_have_no_slope(tmp_path: Path, name: str) -> None:
+    """As in PyTorch; elsewhere the slope is that of the differences."""
+    nodes, version = _NORMS[name]
+    x = scalars(2, 2, 3)
+    data = {"least": np.float32(1e-3)} if name == "normalized" else {}
+    path = save(tmp_path, nodes, {"x": x}, version, **data)
+    graph = agrees(path, {"x": x})
+    backward = nnef_grad.differentiate(graph, seed="ones")
+    x[1] = 0.0
+    made = nnef_grad.evaluate(backward, {"x": x}, interop.from_onnx(path).data)
+    assert np.isfinite(made["grad_x"]).all()
+    assert made["grad_x"][0].any()
+
+
+@pytest.mark.parametrize("scale", [0.4, 0.6, 1.5])
+def test_resize_of_the_first_version_rounds_as_runtimes_do(
+    tmp_path: Path, scale: float
+) -> None:
+    node = make("Resize", "x scales", mode="nearest")
+    x, scales = scalars(1, 2, 7), np.array([1, 1, scale], np.float32)
+    agrees(save(tmp_path, [node], {"x": x}, 10, scales=scales), {"x": x})

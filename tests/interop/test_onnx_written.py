@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import operation_models
 from support.onnx_files import run
 from support.symbolic_loops import CELLS
 from support.symbolic_loops import document as loop
@@ -147,8 +148,29 @@ def test_data_outside_of_the_folder_are_refused(
 
 
 def test_a_symbol_that_no_input_has_alone(tmp_path: Path) -> None:
-    text = open_document("x = external(shape = [2 * B, 3]); y = softmax(x);")
+    text = open_document("x = external(shape = [B * B, 3]); y = softmax(x);")
     graph = nnef_grad.loads(text)
     with pytest.raises(UnsupportedError, match="'B' is not the extent of an axis"):
         interop.to_onnx(graph, tmp_path / "x.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("target", ["onnx", "onnx-portable"])
+def test_files_of_all_operations_are_valid(target: str, tmp_path: Path) -> None:
+    """By onnx's own checker, for the version of the operators that they say."""
+    for model in operation_models.models():
+        graph = nnef_grad.loads(model.text)
+        try:
+            backward = nnef_grad.differentiate(graph)
+            data = {
+                label: np.ones(graph.tensors[name].shape, np.float32)
+                for name, label in graph.labels.items()
+            }
+            path = tmp_path / "x.onnx"
+            interop.to_onnx(backward, path, data, overwrite=True, target=target)
+        except (nnef_grad.UnsupportedError, nnef_grad.UsageError):
+            continue
+        try:
+            onnx.checker.check_model(onnx.load(path), full_check=True)
+        except Exception as error:
+            pytest.fail(f"{model.name}: {error}")

@@ -14,6 +14,7 @@ import nnef_grad
 from nnef_grad import interop
 from nnef_grad.base.errors import NnefGradError, UsageError
 from nnef_grad.graph.ir import LOOP
+from nnef_grad.graph.symbols import with_numbers
 
 onnx: Any = pytest.importorskip("onnx")
 onnxruntime: Any = pytest.importorskip("onnxruntime")
@@ -166,8 +167,8 @@ def shape(path: Path, **settings: Any) -> list[str]:
     return [*map(str, x.shape)]
 
 
-def test_what_needs_a_number(tmp_path: Path) -> None:
-    """Not every computation of extents is the same for all of them."""
+def test_what_is_computed_of_extents(tmp_path: Path) -> None:
+    """Half as many rows, and as many columns as there are then: a number must be even."""
     helper, path = onnx.helper, tmp_path / "model.onnx"
     two = onnx.numpy_helper.from_array(np.array([2], np.int64), "two")
     rest = onnx.numpy_helper.from_array(np.array([-1], np.int64), "rest")
@@ -175,15 +176,63 @@ def test_what_needs_a_number(tmp_path: Path) -> None:
         helper.make_node("Shape", ["x"], ["n"]),
         helper.make_node("Div", ["n", "two"], ["half"], name="halved"),
         helper.make_node("Concat", ["half", "rest"], ["whole"], axis=0),
-        helper.make_node("Reshape", ["x", "whole"], ["y"]),
+        helper.make_node("Reshape", ["x", "whole"], ["y"], name="again"),
     ]
     write(nodes, {"x": ["N"]}, path, [two, rest])
-    with pytest.raises(
-        NnefGradError, match=r"'Div' .node 'halved'.*quotient of N by 2"
-    ):
-        interop.from_onnx(path)
+    graph, _ = interop.from_onnx(path)
+    backward = nnef_grad.differentiate(graph).graph
+    assert any("for 'Reshape' (node 'again')" in fact for fact in graph.facts)
+    for count in (2, 3, 6):
+        seed = RANDOM.standard_normal((count // 2, count // (count // 2)))
+        found = nnef_grad.evaluate(backward, {"x": np.zeros(count), "grad_y": seed})
+        assert np.array_equal(found["grad_x"], seed.reshape(-1))
+    with pytest.raises(NnefGradError, match="must be a multiple of"):
+        with_numbers(backward, {"N": 5})
     graph, _ = interop.from_onnx(path, symbols={"N": 6})
     assert graph.outputs[0].shape == (3, 2)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_an_extent_that_may_be_1_is_expanded(count: int, tmp_path: Path) -> None:
+    """To four rows from one, or from four: then each is one of them."""
+    helper, path = onnx.helper, tmp_path / "model.onnx"
+    wanted = onnx.numpy_helper.from_array(np.array([4, 3], np.int64), "wanted")
+    nodes = [
+        helper.make_node("Expand", ["x", "wanted"], ["rows"]),
+        helper.make_node("Tanh", ["rows"], ["bent"]),
+        helper.make_node("ReduceMean", ["bent"], ["y"], axes=[0]),
+    ]
+    write(nodes, {"x": ["N", 3]}, path, [wanted])
+    graph, _ = interop.from_onnx(path)
+    assert graph.facts == ("N and 4 are equal, or one is 1, for 'Expand'",)
+    backward = nnef_grad.differentiate(graph)
+    x = torch.randn(count, 3, dtype=torch.float64, requires_grad=True)
+    y = x.expand(4, 3).tanh().mean(0, keepdim=True)
+    seed = torch.randn_like(y)
+    (gradient,) = torch.autograd.grad(y, x, seed)
+    feeds = {"x": x.detach().numpy(), "grad_y": seed.numpy()}
+    found = nnef_grad.evaluate(backward, feeds)["grad_x"]
+    np.testing.assert_allclose(found, gradient, rtol=1e-12)
+    single = {name: array.astype(np.float32) for name, array in feeds.items()}
+    close(in_onnx_runtime(backward, single, {}, tmp_path)["grad_x"], gradient.numpy())
+
+
+@pytest.mark.parametrize("last", ["Relu", "Softmax"])
+def test_which_axes_are_squeezed_is_learned(last: str, tmp_path: Path) -> None:
+    """Without axes, those of extent 1: an open one would be one of them for that number."""
+    helper, path = onnx.helper, tmp_path / "model.onnx"
+    nodes = [
+        helper.make_node("Squeeze", ["x"], ["row"]),
+        helper.make_node(
+            last, ["row"], ["y"], **({"axis": 0} if last == "Softmax" else {})
+        ),
+    ]
+    write(nodes, {"x": ["N", 1, 3]}, path)
+    graph, _ = interop.from_onnx(path)
+    assert [str(extent) for extent in graph.outputs[0].shape] == ["N", "3"]
+    assert graph.facts == ("N is at least 2, for 'Squeeze'",)
+    graph, _ = interop.from_onnx(path, symbols={"N": 1})
+    assert graph.outputs[0].shape == (3,)
 
 
 def write(

@@ -19,6 +19,7 @@ from torch.export import Dim
 
 import nnef_grad
 from nnef_grad import interop
+from nnef_grad.graph.extents import symbols_of
 from nnef_grad.runtimes import find_runtime
 from nnef_grad.targets.tensors import DTYPES
 
@@ -116,3 +117,82 @@ def _compare(network: Any, size: tuple[int, int], run: Any, most: float) -> None
         error = np.abs(gradient - wanted[name]).max()
         assert error <= most * (np.abs(wanted[name]).max() + largest / 1e3), name
     assert {*gradients} == {*dict(module.named_parameters(remove_duplicate=False))}
+
+
+class Halved(nn.Module):  # type: ignore[misc]
+    """Halves the height and the width, and doubles them, as a U-Net."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.Conv2d(1, 2, 3, padding=1)
+        self.up = nn.ConvTranspose2d(2, 2, 2, 2)
+        self.join = nn.Conv2d(4, 1, 1)
+
+    def forward(self, x: Any) -> Any:
+        x = torch.tanh(self.down(x))
+        return self.join(torch.cat([x, self.up(nn.functional.max_pool2d(x, 2))], 1))
+
+
+@pytest.mark.parametrize("runtime", ["interpreter", "tract", "onnxruntime", "openvino"])
+def test_extents_that_are_multiples_of_a_dim(runtime: str) -> None:
+    if runtime != "interpreter":
+        pytest.importorskip(runtime)
+    torch.manual_seed(0)
+    module, h, w = Halved(), Dim("h", max=64), Dim("w", max=64)
+    model = interop.from_torch(
+        module, [torch.randn(1, 1, 32, 46)], dynamic_shapes=({2: 16 * h, 3: 4 * w + 2},)
+    )
+    backward = nnef_grad.differentiate(model.graph, wrt=model.trainable)
+    run = _by_interpreter if runtime == "interpreter" else partial(_by_runtime, runtime)
+    most = 1e-10 if runtime == "interpreter" else 2e-5
+
+    def draw(*size: int) -> Any:
+        return torch.randn(1, 1, *size)
+
+    for size in ((32, 46), (16, 22), (48, 14)):
+        _compare((module, draw, model, backward), size, run, most)
+    with pytest.raises(nnef_grad.UsageError, match=r"the extent '16\*h' cannot be 24"):
+        _by_interpreter(model.graph, {"x": np.ones((1, 1, 24, 22))}, model.data)
+
+
+class Table(nn.Module):  # type: ignore[misc]
+    """A row of a table for each position."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(torch.randn(6, 2, dtype=torch.float64))
+
+    def forward(self, x: Any) -> Any:
+        return x * self.rows[: x.shape[0]]
+
+
+@pytest.mark.parametrize("shapes", [{0: Dim.AUTO}, {0: Dim("S", max=6)}], ids=str)
+@pytest.mark.parametrize("length", [1, 4, 6])
+def test_an_axis_is_at_most_as_long_as_torch_says(shapes: Any, length: int) -> None:
+    module = Table()
+    given = torch.randn(4, 2, dtype=torch.float64)
+    model = interop.from_torch(module, [given], dynamic_shapes=(shapes,))
+    backward = nnef_grad.differentiate(model.graph, wrt="all")
+    x = torch.randn(length, 2, dtype=torch.float64, requires_grad=True)
+    y = module(x)
+    seed = torch.randn_like(y)
+    wanted = torch.autograd.grad(y, [x, module.rows], seed)
+    feeds = {"x": x.detach().numpy(), "grad_output": seed.numpy()}
+    rows = {"rows": module.rows.detach().numpy()}
+    found = nnef_grad.evaluate(backward, feeds, rows)
+    for name, gradient in zip(("grad_x", "grad_rows"), wanted, strict=True):
+        np.testing.assert_allclose(found[name], gradient, rtol=1e-12)
+    (symbol,) = symbols_of(model.graph.inputs[0].shape)
+    assert f"tract_assert {symbol}<=6;" in nnef_grad.dumps(backward)
+
+
+def test_the_symbol_of_a_dim_that_is_derived() -> None:
+    class Halves(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x.unflatten(0, (-1, 2))[:, 1]
+
+    given = torch.zeros(4, 2)
+    shapes = ({0: 2 * Dim("T", max=6)},)
+    model = interop.from_torch(Halves(), [given], dynamic_shapes=shapes)
+    ends = model.graph.inputs[0], model.graph.outputs[0]
+    assert [str(tensor.shape[0]) for tensor in ends] == ["2*T", "T"]

@@ -110,24 +110,6 @@ def test_loops_of_unknown_length_are_refused(tmp_path: Path) -> None:
         interop.from_onnx(path)
 
 
-def test_branches_of_unknown_conditions_are_refused(tmp_path: Path) -> None:
-    branches = {
-        f"{name}_branch": onnx.helper.make_graph(
-            [make("Neg", "x", f"{name}_y")], name, [], [value(f"{name}_y")]
-        )
-        for name in ("then", "else")
-    }
-    nodes = [
-        make("ReduceSum", "x", "sum", keepdims=0),
-        make("Cast", "sum", "c", to=BOOL),
-        make("If", "c", "y", name="choice", **branches),
-    ]
-    path = save(tmp_path, nodes, [value("x", FLOAT, (2, 3))], {})
-    message = r"'If' \(node 'choice'\) is not possible: its condition depends"
-    with pytest.raises(nnef_grad.UnsupportedError, match=message):
-        interop.from_onnx(path)
-
-
 @pytest.mark.parametrize(
     "nodes",
     [
@@ -379,6 +361,26 @@ ONE = {"w": HALF.reshape(1, 3).repeat(3, 0)}
             {"b": HALF},
             ["'b' is read 2 times, by 'Add'"],
         ),
+        (
+            [
+                ("Add", "x b", "t"),
+                ("Mul", "t b", "u"),
+                ("Add", "u c", "v"),
+                ("Mul", "v c", "y"),
+            ],
+            {"b": HALF, "c": -HALF},
+            ["'b' is read 2 times, by 'Add' and 'Mul', and 1 more: if an exporter"],
+        ),
+        (
+            [
+                ("Add", "x n0", "t"),
+                ("Mul", "t n1", "u"),
+                ("Add", "u n2", "v"),
+                ("Mul", "v n3", "y"),
+            ],
+            {f"n{i}": np.float32(i + 2) for i in range(4)},
+            ["'n0', 'n1', 'n2' and 1 more become numbers, which have no gradient"],
+        ),
         ([("Add", "x b", "t"), ("Add", "t b", "y")], {"b": scalars([1, 2, 3])}, []),
         ([("MatMul", "x w", "t"), ("Gemm", "t w", "y")], {}, []),
         (
@@ -392,7 +394,16 @@ ONE = {"w": HALF.reshape(1, 3).repeat(3, 0)}
             ["statistics or masks, not parameters: 'mask'"],
         ),
     ],
-    ids=["kinds", "uniform", "shared", "matrix", "statistics", "mask"],
+    ids=[
+        "kinds",
+        "uniform",
+        "several",
+        "numbers",
+        "shared",
+        "matrix",
+        "statistics",
+        "mask",
+    ],
 )
 def test_doubtful_parameters_are_named(
     nodes: Any, data: dict[str, Array], messages: list[str], tmp_path: Path

@@ -311,7 +311,7 @@ def test_a_mistake_in_one_file_changes_none(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "<stdin>:1:1: error: the text ends too early; expected 'version'"),
+        ("", "<stdin>: error: the text ends too early; expected 'version'"),
         ("# no more\n", "<stdin>:1:9: error: the text ends too early"),
         ("version 1.0;\n", "<stdin>:1:12: error: the text ends too early"),
         ("graph g( x ) -> ( y ) { y = x; }", "<stdin>:1:1: error: unexpected 'graph'"),
@@ -344,3 +344,42 @@ def test_stdin_is_read_once() -> None:
     )
     assert twice.exit_code == 0
     assert twice.stdout == once.stdout
+
+
+def test_what_tract_writes_is_formatted() -> None:
+    """Extension lines stay as they are, names and strings may be any text."""
+    text = """version 1.0;
+extension tract_registry   tract_core ;
+extension tract_assert T>=0;
+extension tract_symbol p2o.DynamicDimension.0;
+fragment body( i"Xt.0" : tensor<scalar> ) -> ( i"a(b" : tensor<scalar> ) { i"a(b"=i"Xt.0"*2.0; }
+graph net( i"x:0" ) -> (i'y "z\n"') {
+i"x:0" = external( shape = [ i"p2o.DynamicDimension.0",2 ] ) ; i'y "z\n"' = body(i"x:0");
+}
+"""
+    formatted = """version 1.0;
+extension tract_registry tract_core;
+extension tract_assert T>=0;
+extension tract_symbol p2o.DynamicDimension.0;
+
+fragment body( i"Xt.0": tensor<scalar> ) -> ( i"a(b": tensor<scalar> )
+{
+    i"a(b" = i"Xt.0" * 2.0;
+}
+
+graph net( i"x:0" ) -> ( i'y "z\n"' )
+{
+    i"x:0" = external(shape = [i"p2o.DynamicDimension.0", 2]);
+    i'y "z\n"' = body(i"x:0");
+}
+"""
+    assert reformat(text) == formatted == reformat(formatted)
+    assert nnef_grad.loads(text) == nnef_grad.loads(formatted)
+
+
+def test_extended_identifiers_need_a_line_of_tract() -> None:
+    text = """version 1.0;
+graph net( i"x:0" ) -> ( y ) { i"x:0" = external(shape = [2]); y = relu(i"x:0"); }
+"""
+    with pytest.raises(NnefGradError, match='i"x:0" is a name in tract\'s dialect'):
+        reformat(text)

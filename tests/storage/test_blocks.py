@@ -30,22 +30,33 @@ graph net( x ) -> ( y )
 """
 
 
-def in_blocks(numbers: Any) -> tuple[bytes, Any]:
-    """The file of numbers, and what it stands for: item k and k + 16 share a byte."""
+OLDER = 0x54522040
+
+
+def in_blocks(
+    numbers: Any, code: int = 0x54523040, shape: tuple[int, ...] = ()
+) -> tuple[bytes, Any]:
+    """The file of numbers, and what it stands for: item k and k + 16 share a byte, or
+    neighbours, as in older versions of tract.
+    """
     blocks = numbers.reshape(-1, 32)
     scales = (np.abs(blocks).max(1, keepdims=True) / 7).astype(np.float16)
     codes = np.clip(np.round(blocks / scales), -8, 7).astype(int)
-    bytes_ = ((codes[:, 16:] + 8) << 4 | (codes[:, :16] + 8)).astype(np.uint8)
+    low, high = slice(0, 16), slice(16, 32)
+    if code == OLDER:
+        low, high = slice(0, 32, 2), slice(1, 32, 2)
+    bytes_ = ((codes[:, high] + 8) << 4 | (codes[:, low] + 8)).astype(np.uint8)
     content = np.concatenate([scales.view(np.uint8), bytes_], 1).tobytes()
-    extents = [*numbers.shape, *[0] * (8 - numbers.ndim)]
-    fields = [len(content), numbers.ndim, *extents, 2**32 - 1, 0x54523040]
+    shape = shape or numbers.shape
+    extents = [*shape, *[0] * (8 - len(shape))]
+    fields = [len(content), len(shape), *extents, 2**32 - 1, code]
     header = struct.pack("<4s12I", b"\x4e\xef\x01\x00", *fields).ljust(128, b"\0")
     stands_for = (scales.astype(np.float32) * codes).reshape(numbers.shape)
     return header + content, stands_for.astype(np.float32)
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> tuple[Path, Any, Any]:
+@pytest.fixture(params=[0x54523040, OLDER], ids=["", "older"])
+def model(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Path, Any, Any]:
     random = np.random.default_rng(0)
     folder = tmp_path / "model"
     b = random.standard_normal(96).astype(np.float32)
@@ -53,7 +64,7 @@ def model(tmp_path: Path) -> tuple[Path, Any, Any]:
     w = random.standard_normal((96, 64)).astype(np.float32)
     nnef_grad.save(plain, folder, data={"w": w, "b": b})
     (folder / "graph.nnef").write_text(GRAPH)
-    content, numbers = in_blocks(w)
+    content, numbers = in_blocks(w, request.param)
     (folder / "w.dat").write_bytes(content)
     return folder, numbers, b
 
@@ -237,3 +248,57 @@ def test_nothing_is_merged_into_them(
     )
     with pytest.raises(nnef_grad.UsageError, match="stored as codes"):
         nnef_grad.training.merge(folder, [tmp_path / "new"], tmp_path / "tuned")
+
+
+@pytest.mark.parametrize("target", ["nnef", "tract", "onnx"])
+def test_matrices_of_a_tensor_of_more_axes(target: str, tmp_path: Path) -> None:
+    """tract writes the blocks of [3, 96, 64] as those of [288, 64]."""
+    tract = pytest.importorskip("tract")
+    random = np.random.default_rng(4)
+    content, w = in_blocks(
+        random.standard_normal((3, 96, 64)).astype(np.float32), shape=(288, 64)
+    )
+    text = HEAD % ([3, 4, 64], [3, 96, 64])
+    text += "    y = matmul(x, w, transposeB = true);\n}\n"
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "graph.nnef").write_text(text)
+    (folder / "w.dat").write_bytes(content)
+    # tract writes it so itself.
+    loaded = tract.nnef().load(str(folder))
+    tract.nnef().write_model_to_dir(loaded, str(tmp_path / "tract"))
+    assert (tmp_path / "tract" / "w.dat").read_bytes() == content
+    out = tmp_path / "bwd"
+    words = [str(folder), "--target", target, "--check", "-o", str(out)]
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 0, result.output
+    x = random.standard_normal((3, 4, 64)).astype(np.float32)
+    seed = random.standard_normal((3, 4, 96)).astype(np.float32)
+    backward, stored = nnef_grad.load(out), nnef_grad.load_data(out)
+    found = nnef_grad.evaluate(backward, {"x": x, "grad_y": seed}, stored)
+    np.testing.assert_allclose(found["grad_x"], seed @ w, rtol=1e-4, atol=1e-4)
+    wanted = np.swapaxes(seed, 1, 2) @ x
+    np.testing.assert_allclose(found["grad_w"], wanted, rtol=1e-4, atol=1e-4)
+    nnef_grad.save(
+        nnef_grad.load(folder), tmp_path / "copy", data=nnef_grad.load_data(folder)
+    )
+    np.testing.assert_array_equal(nnef_grad.load_data(tmp_path / "copy")["w"], w)
+
+
+@pytest.mark.parametrize("shape", [(64,), (4, 16), (32, 1, 2)])
+def test_blocks_that_are_no_rows(shape: tuple[int, ...], tmp_path: Path) -> None:
+    content, _ = in_blocks(np.ones(64, np.float32), shape=shape)
+    (tmp_path / "w.dat").write_bytes(content)
+    (tmp_path / "graph.nnef").write_text(GRAPH)
+    with pytest.raises(nnef_grad.UsageError, match="in rows of blocks of 32"):
+        nnef_grad.load_data(tmp_path)["w"]
+
+
+def test_blocks_of_eight_bits(tmp_path: Path) -> None:
+    """Q8_1, which tract writes with this code and reads with another."""
+    content = bytearray(in_blocks(np.ones((1, 32), np.float32))[0])
+    content[48:52] = struct.pack("<I", 0x54523081)
+    (tmp_path / "w.dat").write_bytes(content)
+    (tmp_path / "graph.nnef").write_text(GRAPH)
+    with pytest.raises(nnef_grad.UsageError, match="0x54523081, is unknown"):
+        nnef_grad.load_data(tmp_path)["w"]

@@ -80,29 +80,41 @@ def refused(model: Path, root: Path, message: str) -> None:
 
 # ---- Labels ----
 
+# They are below the folder, whatever stands elsewhere under their name.
+INSIDE = [
+    "/secret",
+    "//secret",
+    "/etc/passwd",
+    "gain:stream",
+    "C:secret",
+    "~/secret",
+    "$HOME",
+    "gain ",
+    "NUL",
+    "x" * 300,
+    "/".join("x" * 3000),
+]
 LABELS = [
     ("../secret", "leads out of the folder of the model"),
     ("a/../../secret", "leads out of the folder of the model"),
     ("a/../gain", "leads out of the folder of the model"),
     ("..", "leads out of the folder of the model"),
     ("../", "leads out of the folder of the model"),
-    ("/secret", "leads out of the folder of the model"),
-    ("//secret", "leads out of the folder of the model"),
-    ("/etc/passwd", "leads out of the folder of the model"),
+    ("/../secret", "leads out of the folder of the model"),
+    ("//../secret", "leads out of the folder of the model"),
+    ("/\\secret", "leads out of the folder of the model"),
     ("..\\secret", "leads out of the folder of the model"),
     ("a\\..\\..\\secret", "leads out of the folder of the model"),
     ("a/..\\../secret", "leads out of the folder of the model"),
     ("\\secret", "leads out of the folder of the model"),
     ("\\\\server\\share\\secret", "leads out of the folder of the model"),
-    ("C:\\secret", "must consist of letters, digits"),
-    ("C:/secret", "must consist of letters, digits"),
-    ("gain:stream", "must consist of letters, digits"),
-    ("~/secret", "must consist of letters, digits"),
-    ("$HOME", "must consist of letters, digits"),
+    ("C:\\secret", "leads out of the folder of the model"),
+    ("C:/secret", "leads out of the folder of the model"),
+    ("/C:/secret", "leads out of the folder of the model"),
     ("ga\u0131n", "a string must consist of printable ASCII characters"),
     ("gain\uff0f", "a string must consist of printable ASCII characters"),
-    ("gain ", "must consist of letters, digits"),
-    ("", "must consist of letters, digits"),
+    ("", "has a step without a name"),
+    ("/", "has a step without a name"),
     ("gain\0", "contains a control character"),
     ("gain\n", "a string that does not end on its line"),
     ("a//gain", "has a step without a name"),
@@ -111,8 +123,7 @@ LABELS = [
     ("a/./gain", "has a step without a name"),
     ("a\\\\gain", "has a step without a name"),
     (".", "has a step without a name"),
-    ("x" * 300, "has no data"),
-    ("/".join("x" * 3000), "has no data"),
+    *((label, "has no data") for label in INSIDE),
 ]
 
 
@@ -134,7 +145,9 @@ def test_labels(label: str, message: str, form: str, folder: Path) -> None:
     assert ":8:" in run(model, "-o", folder / "out").stderr.splitlines()[0]
 
 
-@pytest.mark.parametrize("label", [label for label, _ in LABELS[:-2]])
+@pytest.mark.parametrize(
+    "label", [n for n, m in LABELS if "no data" not in m and n.isascii()]
+)
 def test_labels_that_programs_ask_for(label: str, folder: Path) -> None:
     """No graph has been checked before."""
     data = nnef_grad.load_data(write_files(folder, files()))
@@ -169,7 +182,7 @@ def test_whatever_a_label_is_it_stays_inside(label: str) -> None:
         return
     check_inside(steps)
     found = label_of(steps)
-    assert found == label.replace("\\", "/")
+    assert found == label.replace("\\", "/").lstrip("/")
     assert data_steps(found) == steps
 
 
@@ -470,7 +483,6 @@ ARCHIVES: dict[str, tuple[bytes, str]] = {
     "absolute": (member("/tmp/evil.dat", SECRET), "leads out of the archive"),
     "with backslashes": (member("a\\..\\..\\evil", SECRET), "leads out of the archive"),
     "with a drive": (member("C:\\evil", SECRET), "leads out of the archive"),
-    "with a drive's folder": (member("C:evil", SECRET), "leads out of the archive"),
     "of a server": (member("\\\\server\\evil", SECRET), "leads out of the archive"),
     "a folder out of it": (member("../evil", type=b"5"), "leads out of the archive"),
     "a long name out of it": (
@@ -499,7 +511,7 @@ ARCHIVES: dict[str, tuple[bytes, str]] = {
     "a sparse file": (member("w.dat", type=b"S"), "'w.dat' is a sparse file"),
     "a sparse file of the new kind": (
         extended(record("GNU.sparse.major", "1")) + member("w.dat", b"1\n"),
-        "'w.dat' is a sparse file",
+        "it contains a sparse file",
     ),
     "an unknown type": (member("w.dat", type=b"Z"), "of the unknown type b'Z'"),
     "one name twice": (member("gain.dat", SECRET), "it contains two files 'gain.dat'"),
@@ -535,7 +547,16 @@ ARCHIVES: dict[str, tuple[bytes, str]] = {
     ),
     "a record without end": (extended(b"99 path=a\n"), "a header is damaged"),
     "a record without length": (extended(b"0 path=a\n"), "a header is damaged"),
-    "a record of garbage": (extended(b"\xff" * 40), "a size is given as"),
+    "a record of garbage": (extended(b"\xff" * 40), "a header is damaged"),
+    "a record without key": (extended(b"5 =a\n"), "a header is damaged"),
+    "records behind the last": (
+        patched(extended(record("a", "b") + b"99"), 124, b"00000000010\0"),
+        "a header is damaged",
+    ),
+    "a size that leads back": (
+        extended(record("size", "-1024")) + member("w.dat"),
+        "a size is given as '-1024'",
+    ),
     "one name for all": (
         extended(record("path", "gain.dat"), b"g"),
         "gives all members the same name or size",
@@ -544,6 +565,19 @@ ARCHIVES: dict[str, tuple[bytes, str]] = {
         patched(extended(b"x"), 124, b"17777777777\0"),
         "a header is longer than 1048576 bytes",
     ),
+    "too many headers of one member": (
+        extended(b"fine.dat\0", b"L") * 2000 + member("w.dat"),
+        "the archive is damaged",
+    ),
+    "digits without end": (
+        extended(record("path", "1" * 2**19)) + member("w.dat"),
+        "a name in a header has too many digits",
+    ),
+    "short records without end": (
+        extended(b"1 " * 2**18 + b"=\n") + member("w.dat"),
+        "a header is damaged",
+    ),
+    "a header without a member": (extended(record("a", "b")), "the archive is damaged"),
     "a name that is too long": (
         extended(b"x" * 2000, b"L") + member("w.dat"),
         "a name is longer than 1024 characters",
@@ -791,7 +825,7 @@ FAILURES: dict[str, tuple[str, int]] = {
     "the step after the last": ("pathlib.Path.replace", 1),
     "the very last step": ("pathlib.Path.replace", 2),
     "a new folder": ("tempfile.mkdtemp", 0),
-    "a new file": ("pathlib.Path.open", 1),
+    "a new file": ("pathlib.Path.open", 2),
 }
 
 

@@ -298,12 +298,13 @@ def end_at_any_line(out: str, there: bool, tmp_path: Path) -> None:
         assert left in ([out], [] if not there else [out]), number
         if left:
             assert nnef_grad.load(folder / out).name == "net"
-        number += 1
+        # Most lines after the first hundred are those of loops, which run again.
+        number += 1 if number < DENSE else 3
     assert code == 0
-    assert number > 100
+    assert number > DENSE
 
 
-ENDED = 143
+ENDED, DENSE = 143, 100
 
 
 def end_at_line(number: int) -> None:

@@ -23,12 +23,32 @@ LANGUAGE = (
     Difference(
         "extension lines of tract",
         "extension tract_registry tract_core;",
-        "the dialect; `tract_assert` becomes a comment",
+        "the dialect; of `tract_assert`, ranges of one symbol are facts, others become comments",
     ),
     Difference(
         "symbols as extents",
         "extension tract_symbol B;",
         "symbols, unless an operation needs a number or the caller gives one",
+    ),
+    Difference(
+        "extended identifiers",
+        'i"layer1/kernel:0" = variable(shape = [3], label = "w");',
+        "names of any text, in all places where there are names",
+    ),
+    Difference(
+        "strings of any text",
+        '[("author", "陳"), ("text", "it is \\"so\\"")]',
+        "the characters between the quotes; a backslash takes the next one",
+    ),
+    Difference(
+        "names in a loop that tract has changed",
+        'scan = [("a.b", x, 0, 1)]',
+        "as tract does, the parameter `a_b` of the body, if there is no `a.b`",
+    ),
+    Difference(
+        "inputs without elements",
+        "p = external(shape = [1, 0, 4]);",
+        "nothing, with a warning: `concat` leaves it out",
     ),
     Difference(
         "other extension lines", "extension vendor_thing;", "ignored, with a warning"
@@ -95,7 +115,8 @@ LANGUAGE = (
     Difference(
         "variables of integers and truth values",
         "i = variable<scalar>(label = 'i', shape = [3]);",
-        "constants of the data's type",
+        "constants of the data's type, or variables if they are large; also integers that"
+        " tract stores as codes of a quantization, where `graph.quant` has no entry",
     ),
     Difference(
         "integers in arithmetic",

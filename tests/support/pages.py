@@ -150,7 +150,7 @@ extension KHR_enable_operator_expressions;
 
 def invoke(command: str) -> Result:
     program, *words = shlex.split(command)
-    return CliRunner().invoke(COMMANDS[program], words)
+    return CliRunner().invoke(COMMANDS[program], words, prog_name=program)
 
 
 def refuse_others(text: str, whole: str, place: str) -> None:

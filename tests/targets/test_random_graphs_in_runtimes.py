@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from support import reference
-from support.random_graphs import open_compare
+from support.random_graphs import open_compare, open_images_compare
 from support.random_graphs.runtimes import failures
 from support.runtimes import consumers_of, needs
 
@@ -41,6 +41,26 @@ def test_symbols_and_loops(target: str, order: int, numbers: range) -> None:
     """One document for all numbers of the batch and of the steps."""
     needs(*consumers_of(target))
     assert list(open_compare.failures(SEED, numbers, target, order)) == []
+
+
+@pytest.mark.parametrize(
+    ("order", "numbers"),
+    [
+        (1, range(20)),
+        (2, range(20, 24)),
+        pytest.param(1, range(30, 200), marks=pytest.mark.thorough),
+        pytest.param(2, range(200, 250), marks=pytest.mark.thorough),
+    ],
+    ids=str,
+)
+def test_images_of_any_size(order: int, numbers: range) -> None:
+    """One document for all numbers of the batch, of the height and of the width."""
+    pytest.importorskip("onnxruntime")
+    tally = open_images_compare.Tally()
+    found = open_images_compare.failures(SEED, numbers, "onnx", order, tally)
+    assert list(found) == []
+    assert tally.open > 0.8 * tally.graphs
+    assert tally.sessions > 0.7 * tally.graphs
 
 
 def test_a_wrong_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ PROMISED: dict[str, tuple[str, ...]] = {
     "tract": ("tract",),
     "tract-standard": ("tract",),
     "onnx": ("onnx", "openvino"),
+    "onnx-portable": ("onnx",),
     "portable": tuple(CONSUMERS),
 }
 

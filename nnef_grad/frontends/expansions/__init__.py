@@ -1,7 +1,9 @@
 """What operations of several formats become: functions of a view of one (view.py) and of
 its operands, which emit operations of the standard.
 
+branches.py    choices between the results of branches
 loops.py       loops whose body is what a function emits, and recurrent layers
+matrices.py    determinants, inverses, exponentials of small matrices
 products.py    products of matrices, linear layers, einsum, attention
 reductions.py  products along axes, running sums
 resizing.py    resizing, and samples at the points of a grid

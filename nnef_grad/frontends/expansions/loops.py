@@ -103,10 +103,15 @@ def along(
     weights: Weights,
     *,
     is_back: bool,
+    unroll: int = LONGEST,
 ) -> tuple[Any, list[Any]]:
-    """The first states of all steps along an axis, and all states after the last one."""
-    products = linear(view, x, weights.of_input, weights.input_bias)
-    if may_exceed(shape_of(x)[axis], LONGEST):
+    """The first states of all steps along an axis, and all states after the last one. Without
+    `of_input`, x are the products of the input already.
+    """
+    products = x
+    if weights.of_input is not None:
+        products = linear(view, x, weights.of_input, weights.input_bias)
+    if may_exceed(shape_of(x)[axis], unroll):
         return _loop(
             view, cell, products, Way(axis, -1 if is_back else 1), states, weights
         )

@@ -28,7 +28,7 @@ from nnef_grad.graph.ir import Tensor
 from nnef_grad.language.types import LARGEST
 
 # Each of the largest elements is a step of an unrolled loop.
-MOST = 128
+MOST = 1024
 # The smallest numbers of single precision that are not infinite.
 _SMALLEST = [-LARGEST + i * 2.0**104 for i in range(3)]
 
@@ -222,7 +222,7 @@ def gather_blocks(view: View, x: Any, indices: Any, batch_dims: int) -> Any:
 def scatter_blocks(
     view: View, x: Any, indices: Any, updates: Any, reduction: str
 ) -> Any:
-    """Replaces blocks at positions in the first axes with updates, or adds these."""
+    """Replaces blocks at positions in the first axes with updates, or reduces them with these."""
     depth = shape_of(indices)[-1]
     number = _block_numbers(view, indices, shape_of(x)[:depth])
     return put_blocks(view, x, number, updates, depth, reduction)
@@ -236,12 +236,19 @@ def put_blocks(
     depth: int,
     reduction: str,
 ) -> Any:
-    """Replaces blocks with some numbers, counted in so many first axes, or adds to them."""
-    name = _put(view, reduction, "put_rows", "put_row_sums")
+    """Replaces blocks with some numbers, counted in so many first axes, or reduces them."""
     shape, count = shape_of(x), prod(shape_of(number))
     total, size = prod(shape[:depth]), prod(shape[depth:])
     last = int(np.max(number, initial=0)) if is_known(number) else total - 1
     view.require_exact(last)
+    if reduction in _REDUCTIONS:
+        blocks = view.reshaped(x, [total, size], "blocks")
+        rows = view.reshaped(_scalars(view, number), [count, 1], "rows")
+        places = view.broadcast(rows, (count, size))
+        new = view.reshaped(updates, [count, size], "updates")
+        made = scatter_elements(view, blocks, places, new, 0, reduction, from_end=False)
+        return view.reshaped(made, shape)
+    name = _put(view, reduction, "put_rows", "put_row_sums")
     settings: dict[str, Any] = {}
     updates, is_one = _one_of(updates, reduction)
     if is_one:
@@ -294,9 +301,30 @@ def largest(view: View, x: Any, k: int, axis: int, is_largest: bool) -> Any:
     shape = shape_of(x)
     along = view.axis(axis, len(shape))
     positions = view.positions(shape[along], along, len(shape))
-    sign = 1.0 if is_largest else -1.0
-    settings: dict[str, Any] = {"sign": sign, "axis": along, "count": k}
-    return view.expand("top", x, positions, **settings, smallest=_SMALLEST)
+    rest = x if is_largest else view("neg", x, hint="given")
+    if k > 1:
+        rest = view.expand("above_the_smallest", rest, smallest=_SMALLEST)
+    chosen, elements = [], []
+    for number in range(k):
+        index = view("argmax_reduce", rest, hint="index", axes=[along])
+        hit = view("eq", _scalars(view, index), positions, hint="hit")
+        element = view("select", hit, x, 0.0, hint="chosen")
+        elements.append(view("sum_reduce", element, hint="element", axes=[along]))
+        chosen.append(index)
+        if number + 1 < k:
+            # What was chosen is not chosen again: the others are greater.
+            rest = view("select", hit, _SMALLEST[0], rest, hint="rest")
+    return view.joined(elements, along), view.joined(chosen, along)
+
+
+def last_of_equals(view: View, name: str, x: Any, axis: int) -> Any:
+    """Where the last of several greatest, or least, elements is: the first in reverse order,
+    counted from the end.
+    """
+    extent = shape_of(x)[axis]
+    turned = view.piece(x, axis, extent - 1, -(2**31) + 1, stride=-1)
+    index = view(name, turned, axes=[axis])
+    return view("cast", view("sub", float(extent - 1), index), dtype="integer")
 
 
 def _put(view: View, reduction: str, put: str, add: str) -> str:
@@ -333,11 +361,6 @@ def numbers(view: View, start: Any, end: Any, increment: int) -> Any:
     count = len(range(start, end, increment))
     view.require(count <= MAX_ITEMS, f"{count} numbers are more than {MAX_ITEMS}")
     return np.arange(start, end, increment, dtype=np.int64)
-
-
-def first_rows(view: View, x: Any, axis: int, count: Any) -> Any:
-    """The first elements of a table, whose number may be open, by their indices."""
-    return view("gather", x, numbers(view, 0, count, 1), axis=axis)
 
 
 def triangle(view: View, x: Any, k: int, upper: bool) -> Any:

@@ -93,6 +93,15 @@ def pool(view: View, name: str, x: Any, axes: Sequence[Axis], **settings: Any) -
     return view(name, x, size=size, **_sliding(axes, first), **settings)
 
 
+def unpool(view: View, x: Any, index: Any, axes: Sequence[Axis]) -> Any:
+    """Each element at its index in a window, and zeros elsewhere."""
+    first = len(shape_of(x)) - len(axes)
+    shape: list[Any] = [*shape_of(x)[:first], *(axis.given for axis in axes)]
+    settings: dict[str, Any] = {**_sliding(axes, first), "output_shape": shape}
+    size = [*[1] * first, *(axis.size for axis in axes)]
+    return view("desample", x, index, size=size, **settings)
+
+
 def averages(
     view: View, x: Any, axes: Sequence[Axis], *, counts: bool, rounds_up: bool
 ) -> Any:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from nnef_grad.base.errors import NnefGradError, UsageError
+from nnef_grad.base.errors import NnefGradError, UsageError, is_bug
 from nnef_grad.base.public import public
 from nnef_grad.frontends.onnx.model import Model
 from nnef_grad.storage.files import PathLike, reading
@@ -22,6 +22,7 @@ def from_onnx(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     batch: int | None = None,
     symbols: Mapping[str, int] | None = None,
+    constants: Mapping[str, Any] | None = None,
 ) -> Model:
     """The graph of an ONNX file. Inputs, outputs and variables keep their names, as far
     as NNEF allows; labels of variables are their names in the file.
@@ -37,6 +38,9 @@ def from_onnx(
         input_shapes: shapes of inputs, by their names in the file.
         batch: the first extent of all inputs.
         symbols: numbers of symbols, by name.
+        constants: arrays for inputs that become constants, by their names in the file, or
+            a number for all elements of one. What follows from constants alone is
+            computed here, conditions among it.
 
     Raises:
         UsageError: the file cannot be read, or shapes or symbols do not fit.
@@ -46,9 +50,9 @@ def from_onnx(
     from nnef_grad.frontends.onnx import graph
 
     model, arrays = _load(path)
-    choices = input_shapes or {}, batch, symbols or {}
+    given = graph.Given(input_shapes or {}, batch, symbols or {}, constants or {})
     with _blaming(path):
-        return graph.read(model, arrays, os.fspath(path), *choices)
+        return graph.read(model, arrays, os.fspath(path), given)
 
 
 def require_onnx() -> None:
@@ -86,6 +90,8 @@ def _load(path: PathLike) -> Any:
         except (OSError, UsageError):
             raise
         except Exception as error:
+            if is_bug(error):
+                raise
             # Protocol buffers and external weights have errors of their own.
             lines = map(str.strip, str(error).splitlines())
             reason = "; ".join(filter(None, lines)) or type(error).__name__

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from onnx.checker import ValidationError
 from onnx.defs import get_schema, has
 from onnx.inliner import inline_local_functions, inline_selected_functions
@@ -16,40 +17,50 @@ from onnx.shape_inference import InferenceError, infer_shapes
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import Problem, UnsupportedError, UsageError, suggestion
 from nnef_grad.emit.evaluation import NoValueError
+from nnef_grad.frontends.constants import Constants, known_input
 from nnef_grad.frontends.conversion import declare_as_read
 from nnef_grad.frontends.onnx import operations as _operations  # noqa: F401
 from nnef_grad.frontends.onnx.idioms import with_idioms
 from nnef_grad.frontends.onnx.model import FIXED, InFile, Model
+from nnef_grad.frontends.onnx.node import OPERATIONS, kind_of
 from nnef_grad.frontends.onnx.operations.elementwise import DATA_TYPES
 from nnef_grad.frontends.onnx.parameters import warnings
-from nnef_grad.frontends.onnx.reading import OPERATIONS, ModelReading
+from nnef_grad.frontends.onnx.reading import ModelReading
 from nnef_grad.frontends.onnx.validity import (
     DOMAINS,
     NODE_WORK,
+    TRAINING,
+    in_order,
     most_work,
     nodes_of,
     refuse_endless,
     refuse_repeated,
 )
-from nnef_grad.frontends.reading import Later, valid_name
-from nnef_grad.graph.extents import symbol
-from nnef_grad.graph.ir import Shape, Tensor
+from nnef_grad.frontends.reading import Later
+from nnef_grad.graph.facts import Facts
+from nnef_grad.graph.ir import Graph, Shape, Tensor
+from nnef_grad.graph.learning import with_facts
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import put_inputs_first
+from nnef_grad.language.identifiers import plain_name
 from nnef_grad.ops.traits import LAYERS
 
 # What reads a vector of channels as a row.
 _OF_ROWS = LAYERS | {"batch_normalization"}
 
 
-def read(
-    model: Any,
-    arrays: Mapping[str, Array],
-    name: str,
-    shapes: Mapping[str, Sequence[int]],
-    batch: int | None,
-    symbols: Mapping[str, int],
-) -> Model:
+class Given(NamedTuple):
+    """What the caller says of inputs: shapes and constants, by the names of inputs, the first
+    extent of all of them, and numbers of symbols.
+    """
+
+    shapes: Mapping[str, Sequence[int]]
+    batch: int | None
+    symbols: Mapping[str, int]
+    constants: Constants
+
+
+def read(model: Any, arrays: Mapping[str, Array], name: str, given: Given) -> Model:
     """The graph of a model, which may be changed, with the arrays of its initializers."""
     if not model.graph.node or not model.opset_import:
         raise UsageError(f"'{name}' is not an ONNX file: it has no graph")
@@ -60,26 +71,41 @@ def read(
     refuse_repeated(graph, name)
     _refuse_operations(graph, name)
     # What onnx has inferred is not so for other shapes.
-    is_other = shapes or batch is not None or symbols
+    is_other = any((given.shapes, given.batch, given.symbols, given.constants))
     infos = () if is_other else (*graph.value_info, *graph.output)
     inferred = {v.name: s for v in infos if (s := _shape(v.type)) is not None}
-    reading = ModelReading(name, model.opset_import, inferred)
-    reading.most_work = most + NODE_WORK * sum(1 for _ in nodes_of(graph))
     inputs = [v for v in graph.input if v.name not in arrays]
-    extents = _input_shapes(inputs, shapes, batch, symbols)
     notes = warnings(graph, arrays)
     fixed = _fixed(model)
-    known = {
-        name: array if name in fixed else _value(reading, name, array)
-        for name, array in arrays.items()
-    }
-    fed = {v.name: _input(reading, v, extents[v.name]) for v in inputs}
-    nodes = with_idioms(list(graph.node), _numbers(graph, arrays))
+    most += NODE_WORK * sum(1 for _ in nodes_of(graph))
+    nodes, ys = in_order(graph.node), {*_differentiated(graph)}
+    # What a gradient passes, or is of, is inside of chains.
+    nodes = nodes if ys else with_idioms(nodes, _numbers(graph, arrays))
     for field, kept in ((graph.node, nodes), (graph.initializer, [])):
         del field[:]
         field.extend(kept)
-    reading.read = {name for node in nodes_of(graph) for name in node.input}
-    return _model(reading, graph, known | fed, [*fed.values()], notes)
+    names = ys.union(name for node in nodes_of(graph) for name in node.input)
+
+    def read_with(facts: Facts) -> Model:
+        reading = ModelReading(name, model.opset_import, inferred)
+        reading.most_work, reading.read = most, {*names}
+        extents = _input_shapes(inputs, given, facts)
+        known = {
+            name: array if name in fixed else _value(reading, name, array)
+            for name, array in arrays.items()
+        }
+        fed = {
+            v.name: _input(reading, v, extents[v.name])
+            for v in inputs
+            if v.name not in given.constants
+        }
+        for v in inputs:
+            if v.name in given.constants:
+                value, shape = given.constants[v.name], extents[v.name]
+                known[v.name] = known_input(reading, v.name, value, _dtype(v), shape)
+        return _model(reading, graph, known | fed, [*fed.values()], notes)
+
+    return with_facts(read_with)
 
 
 def _expanded(model: Any, name: str) -> Any:
@@ -120,17 +146,28 @@ def _is_defined(kind: str) -> bool:
 
 
 def _refuse_operations(graph: Any, name: str) -> None:
-    nodes = list(nodes_of(graph))
-    foreign = {n.domain: n.op_type for n in nodes if n.domain not in DOMAINS}
-    if foreign:
-        named = ", ".join(f"'{domain}.{kind}'" for domain, kind in foreign.items())
-        message = f"'{name}' has operations that are not standard ONNX: {named}"
-        raise UnsupportedError(message)
-    kinds = dict.fromkeys(node.op_type for node in nodes)
-    missing = ", ".join(f"'{kind}'" for kind in kinds if kind not in _KNOWN)
+    nodes: dict[str, list[str]] = {}
+    for node in nodes_of(graph):
+        nodes.setdefault(kind_of(node), []).append(node.name)
+    missing = {kind: names for kind, names in nodes.items() if kind not in _KNOWN}
     if missing:
-        message = f"'{name}' has unsupported operations: {missing}"
-        raise UnsupportedError(message)
+        message = f"'{name}' has unsupported operations: "
+        told = ", ".join(f"'{kind}'{_where(names)}" for kind, names in missing.items())
+        is_laid_out = any(kind.startswith(_LAYOUTS) for kind in missing)
+        advice = "; save it with the level 'extended' of optimizations"
+        raise UnsupportedError(f"{message}{told}{advice if is_laid_out else ''}")
+
+
+def _where(names: Sequence[str]) -> str:
+    """How often an operation is there, and its first node."""
+    first = f"the first is the node '{names[0]}'" if names[0] else ""
+    often = f"{len(names)} times" if len(names) > 1 else ""
+    told = ", ".join(filter(None, [often, first]))
+    return f" ({told})" if told else ""
+
+
+# Operations of ONNX Runtime whose tensors have its own layouts.
+_LAYOUTS = ("com.microsoft.nchwc.", "com.microsoft.nhwc.", "com.ms.internal.")
 
 
 # ---- The graph ----
@@ -155,11 +192,31 @@ def _model(
     reading.warnings += notes
     whole = reading.graph_of(graph.name or "graph", inputs, outputs)
     whole = declare_as_read(put_inputs_first(whole), readers=_OF_ROWS)
-    tensors = whole.tensors
-    called = {name: old for name, old in reading.called.items() if name in tensors}
+    tensors, typed = whole.tensors, (*graph.value_info, *graph.input, *graph.output)
     stored = {n: reading.data[label].shape for n, label in whole.labels.items()}
     shapes = {n: shape for n, shape in stored.items() if shape != tensors[n].shape}
-    return Model(whole, reading.data_of(whole), InFile(called, shapes))
+    called, found = _names_in_file(reading, whole)
+    types = {v.name: v.type.tensor_type.elem_type for v in typed} | reading.types
+    named = {found.get(name): kind for name, kind in types.items() if kind}
+    own = {name: kind for name, kind in named.items() if name}
+    return Model(whole, reading.data_of(whole), InFile(called, shapes, own, found))
+
+
+def _names_in_file(
+    reading: ModelReading, graph: Graph
+) -> tuple[dict[str, str], dict[str, str]]:
+    """What tensors are called in the file, by their names in the graph, where these differ;
+    and the names in the graph, by those in the file, empty for what is not there.
+    """
+    here = {x: graph.names[x] for op in graph.operations for x in op.outputs}
+    made = reading.made.items()
+    found = {old: "" if x is None else here.get(x, "") for old, x in made}
+    # Of several names of one tensor the first is its own.
+    called = {name: old for old, name in reversed(found.items()) if name}
+    for x in (*graph.inputs, *graph.variables, *graph.outputs):
+        called[here[x]] = reading.called.get(here[x], here[x])
+        found[called[here[x]]] = here[x]
+    return {name: old for name, old in called.items() if name != old}, found
 
 
 def _numbers(graph: Any, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -192,11 +249,16 @@ def _fixed(model: Any) -> set[str]:
 
 
 def _input(reading: ModelReading, value: Any, shape: Shape) -> Tensor:
+    name, dtype = reading.fresh(value.name), _dtype(value)
+    return reading.emitter.emit_named(name, "external", dtype, shape=list(shape))
+
+
+def _dtype(value: Any) -> str:
+    """The data type of an input in NNEF."""
     dtype = DATA_TYPES.get(value.type.tensor_type.elem_type)
     if dtype is None:
         raise UnsupportedError(f"the input '{value.name}' has no data type of NNEF")
-    name = reading.fresh(value.name)
-    return reading.emitter.emit_named(name, "external", dtype, shape=list(shape))
+    return dtype
 
 
 def _output(reading: ModelReading, name: str, value: Any) -> Tensor:
@@ -216,29 +278,48 @@ def _shape(kind: Any) -> tuple[int, ...] | None:
     return tuple(extent.dim_value for extent in tensor.shape.dim)
 
 
+def _differentiated(graph: Any) -> Iterator[str]:
+    """The names of tensors that Gradient differentiates."""
+    for node in nodes_of(graph):
+        if kind_of(node) == f"{TRAINING}.Gradient":
+            yield from (a.s.decode() for a in node.attribute if a.name == "y")
+
+
 # ---- The extents of inputs, of which a file may leave some open ----
 
 
 def _input_shapes(
-    inputs: Sequence[Any],
-    given: Mapping[str, Sequence[int]],
-    batch: int | None,
-    symbols: Mapping[str, int],
+    inputs: Sequence[Any], given: Given, facts: Facts
 ) -> dict[str, Shape]:
     """The shapes of inputs, by name. What the file leaves open, and nobody gives, is a
     symbol, called as in the file.
     """
-    _refuse_unknown("input", given, [value.name for value in inputs])
+    names = (*given.shapes, *given.constants)
+    _refuse_unknown("input", names, [value.name for value in inputs])
     supply, named = NameSupply(), dict[str, str]()
+    numbers, batch = {**given.symbols}, given.batch
 
-    def extent(value: Any, axis: int, dimension: Any) -> Any:
+    def symbol(value: Any, axis: int, dimension: Any) -> str:
+        """The name of an open extent; none of a number."""
         if dimension.HasField("dim_value") and dimension.dim_value >= 0:
-            return int(dimension.dim_value)
+            return ""
         word = dimension.dim_param or f"{value.name}_{axis}"
         if word not in named:
-            named[word] = supply.fresh(valid_name(word))
-        return symbols.get(named[word], symbol(named[word]))
+            named[word] = supply.fresh(plain_name(word))
+        return named[word]
 
+    def extent(value: Any, axis: int, dimension: Any) -> Any:
+        if name := symbol(value, axis, dimension):
+            return numbers.get(name, facts.symbol(name))
+        return int(dimension.dim_value)
+
+    for value in inputs:
+        own = enumerate(value.type.tensor_type.shape.dim)
+        named_axes = [symbol(value, *dimension) for dimension in own]
+        array = np.asarray(given.constants.get(value.name, 0))
+        for name, number in zip(named_axes, array.shape, strict=False):
+            numbers.setdefault(name, number)
+    known = {name: np.shape(x) for name, x in given.constants.items()}
     shapes: dict[str, Shape] = {}
     for value in inputs:
         kind = value.type.tensor_type
@@ -246,21 +327,20 @@ def _input_shapes(
         shape: Shape = tuple(extent(value, *dimension) for dimension in own)
         if batch is not None and shape:
             shape = (batch, *shape[1:])
-        whole = shapes[value.name] = tuple(given.get(value.name, shape))
         is_open = bool(kind.elem_type) and not kind.HasField("shape")
-        if is_open and value.name not in given:
+        told: Mapping[str, Any] = {**(known if is_open else {}), **given.shapes}
+        whole = shapes[value.name] = tuple(told.get(value.name, shape))
+        if is_open and value.name not in told:
             message = f"the file has no shape for the input '{value.name}': give it one"
             raise UsageError(message)
         if len(whole) != len(shape) and not is_open:
             ranks = f"has the rank {len(shape)}, and {list(whole)} is given"
             raise UsageError(f"the input '{value.name}' {ranks}")
-    _refuse_unknown("symbol", symbols, [*named.values()])
+    _refuse_unknown("symbol", given.symbols, [*named.values()])
     return shapes
 
 
-def _refuse_unknown(
-    kind: str, given: Mapping[str, object], known: Sequence[str]
-) -> None:
+def _refuse_unknown(kind: str, given: Iterable[str], known: Sequence[str]) -> None:
     for name in given:
         if name not in known:
             names = ", ".join(map(repr, known))

@@ -19,11 +19,24 @@ class InFile(NamedTuple):
 
     Attributes:
         names: what they are called there, by their names in the graph.
-        shapes: the shapes that they have there, by the same names.
+        shapes: the shapes that variables have there, by the same names.
+        types: the data types that they have there, where the file says so, as numbers of
+            `onnx.TensorProto`, by the same names.
+        found: the names in the graph of all tensors of the file, by their names there; empty
+            for one that is not in the graph, or not once: it follows from constants, no
+            output depends on it, or a loop repeats it.
     """
 
     names: Mapping[str, str] = FrozenDict()
     shapes: Mapping[str, Shape] = FrozenDict()
+    types: Mapping[str, int] = FrozenDict()
+    found: Mapping[str, str] = FrozenDict()
+
+    def after(self, name: str, other: str) -> str:
+        """What a tensor that is called after another one, such as its gradient, is called there."""
+        if name not in self.names or not other.endswith(name):
+            return other
+        return other.removesuffix(name) + self.names[name]
 
 
 @dataclass(frozen=True)
@@ -33,7 +46,7 @@ class Model:
     Attributes:
         graph: the graph.
         data: the data of its variables, by label.
-        in_file: how its inputs, outputs and variables appear in the file.
+        in_file: how its tensors appear in the file.
     """
 
     graph: Graph

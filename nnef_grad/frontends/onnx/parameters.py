@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.base.arrays import Array
-from nnef_grad.base.errors import Problem
+from nnef_grad.base.errors import Problem, listed
 from nnef_grad.frontends.values import is_uniform
 
 # Operands that are measured, not learned: the moments of a batch normalization.
@@ -18,22 +18,28 @@ _MEASURED = {("BatchNormalization", 3), ("BatchNormalization", 4)}
 # Numbers below this one are those of masks.
 _MASKED = -1e30
 
-_SHOWN = 3
-
 
 def warnings(graph: Any, arrays: Mapping[str, Array]) -> list[Problem]:
     """Warnings about initializers, for users who train the graph."""
     scalars = {name: x for name, x in arrays.items() if x.dtype.kind == "f"}
     numbers = [name for name, x in scalars.items() if not x.ndim]
     uses = _uses(graph.node)
-    messages = [f"'{n}' becomes a number, which has no gradient" for n in numbers]
+    messages = []
+    if numbers:
+        becomes = (
+            "become numbers, which have"
+            if numbers[1:]
+            else "becomes a number, which has"
+        )
+        messages.append(f"{listed(numbers)} {becomes} no gradient")
     messages += _merged(scalars, uses)
     names = [n for n, x in scalars.items() if x.ndim and _is_other(uses[n], x)]
     if names:
-        shown, more = ", ".join(map(repr, names[:_SHOWN])), len(names) - _SHOWN
-        counted = f"{shown} and {more} more" if more > 0 else shown
-        advice = "use wrt to leave out their gradients"
-        messages.append(f"statistics or masks, not parameters: {counted}; {advice}")
+        what, advice = (
+            "statistics or masks, not parameters",
+            "to leave out their gradients",
+        )
+        messages.append(f"{what}: {listed(names)}; use wrt {advice}")
     return [Problem(message) for message in messages]
 
 
@@ -52,7 +58,10 @@ def _uses(nodes: Iterable[Any]) -> _Uses:
 
 
 def _merged(scalars: Mapping[str, Array], uses: _Uses) -> Iterator[str]:
-    """Exporters merge parameters of equal values, such as all biases that are zero."""
+    """Exporters merge parameters of equal values, such as all biases that are zero. An
+    untrained network has one of each size.
+    """
+    found = []
     for name, array in scalars.items():
         readers = uses[name]
         if array.ndim != 1 or len(readers) < 2 or _MEASURED.issuperset(readers):
@@ -60,11 +69,13 @@ def _merged(scalars: Mapping[str, Array], uses: _Uses) -> Iterator[str]:
         if len(set(readers)) > 1 or is_uniform(array):
             kinds = sorted({kind for kind, _ in readers})
             named = " and ".join(f"'{kind}'" for kind in kinds)
-            yield (
-                f"'{name}' is read {len(readers)} times, by {named}: if an exporter has"
-                " merged parameters of equal values, its gradient is the sum of theirs;"
-                " export the network with different values"
-            )
+            found.append(f"'{name}' is read {len(readers)} times, by {named}")
+    if found:
+        more = f", and {len(found) - 1} more" if found[1:] else ""
+        yield (
+            f"{found[0]}{more}: if an exporter has merged parameters of equal values, its"
+            " gradient is the sum of theirs; export the network with different values"
+        )
 
 
 def _is_other(uses: list[tuple[str, int]], array: Array) -> bool:

@@ -17,7 +17,7 @@ from onnx.helper import get_all_tensor_dtypes, tensor_dtype_to_np_dtype
 from onnx.numpy_helper import from_array, to_array
 
 from nnef_grad.base.arrays import Array
-from nnef_grad.base.errors import UsageError
+from nnef_grad.base.errors import UsageError, brief
 from nnef_grad.storage.paths import file_beside, open_file
 
 # Fields of protocol buffers: the graph of a model, an initializer of a graph, the bytes of
@@ -84,14 +84,24 @@ def _forget_place(tensor: Any) -> None:
 
 
 def _beside(tensor: Any, model: Path) -> Array:
-    """The data of a tensor in a file beside the model, or `ValueError`."""
+    """The data of a tensor in a file beside the model: `ValueError` if they are not valid,
+    `UsageError` if there is no such file.
+    """
     stored = {entry.key: entry.value for entry in tensor.external_data}
     offset, whose = int(stored.get("offset", 0)), f"the data of '{tensor.name}'"
     size = prod(tensor.dims) * _data_type(tensor).itemsize
     if int(stored.get("length", size)) != size:
         raise ValueError(f"{whose} have {size} bytes, and not {stored['length']}")
+    location = stored.get("location", "")
     try:
-        with file_beside(model, stored.get("location", "")).open() as file:
+        data = file_beside(model, location)
+    except UsageError as error:
+        raise ValueError(f"{whose}: {error.message}") from None
+    if not os.path.lexists(data.name):
+        what = f"'{model}' needs the file '{location}', with {whose}"
+        raise UsageError(brief(f"{what}: there is no '{Path(data.name).absolute()}'"))
+    try:
+        with data.open() as file:
             if not 0 <= offset <= os.fstat(file.fileno()).st_size - size:
                 raise ValueError(f"{whose} are truncated")
             file.seek(offset)

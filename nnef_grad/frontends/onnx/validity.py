@@ -13,13 +13,15 @@ from onnx import IR_VERSION, NodeProto, TensorProto
 from onnx.checker import ValidationError, check_model, check_node
 from onnx.helper import make_tensor_value_info
 from onnx.onnx_cpp2py_export.checker import CheckerContext
+from onnx.shape_inference import InferenceError, infer_shapes
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UnsupportedError, UsageError
 from nnef_grad.frontends.reading import MOST_WORK, WORK_PER_ELEMENT
 
-# The domains of standard ONNX operations.
+# The domains of standard ONNX operations, and of those for training.
 DOMAINS = ("", "ai.onnx")
+TRAINING = "ai.onnx.preview.training"
 
 # Reading a node counts as the computation of so many elements.
 NODE_WORK = 1_000
@@ -41,6 +43,9 @@ def nodes_of(graph: Any) -> Iterator[Any]:
 def version_of(opsets: Iterable[Any], name: str) -> int:
     """The version of the standard operators in a file."""
     versions = {o.version for o in opsets if o.domain in DOMAINS}
+    if not versions and any(o.domain == TRAINING for o in opsets):
+        # It has no standard operators, whose version would matter.
+        return 1
     if len(versions) != 1:
         many = "several versions" if versions else "no version"
         raise UsageError(f"'{name}' is not valid: it has {many} of ONNX's operators")
@@ -133,13 +138,15 @@ def fault_of_node(node: NodeProto, opsets: Iterable[Any]) -> str:
         if not graphs_of(node):
             check_node(node, context)
     except ValidationError as error:
-        return str(error).strip().splitlines()[0]
+        return _first_line(error)
     return ""
 
 
 def fault_of_model(model: Any) -> str:
-    """What the checker of onnx says against a file, whose data are elsewhere."""
-    graph = model.graph
+    """What onnx says against a file, whose data are elsewhere: its checker, or else its
+    inference of shapes.
+    """
+    shapes, graph = _fault_of_shapes(model), model.graph
     try:
         for stored in graph.initializer:
             stored.CopyFrom(TensorProto(name=stored.name, data_type=1, dims=[0]))
@@ -151,5 +158,49 @@ def fault_of_model(model: Any) -> str:
     except UnicodeDecodeError:
         return "a name is not UTF-8"
     except ValidationError as error:
-        return str(error).strip().splitlines()[0]
+        return _first_line(error)
+    return shapes
+
+
+def _fault_of_shapes(model: Any) -> str:
+    try:
+        infer_shapes(model, check_type=True, strict_mode=True)
+    except (InferenceError, RuntimeError, TypeError, ValueError) as error:
+        return _first_line(error)
     return ""
+
+
+def _first_line(error: Exception) -> str:
+    first, *_ = str(error).strip().splitlines() or [type(error).__name__]
+    return first
+
+
+# ---- The order of nodes ----
+
+
+def in_order(nodes: Iterable[Any]) -> list[Any]:
+    """The nodes, each after those that it reads from, as the standard wants them to be: engines
+    take files in which they are not.
+    """
+    listed = list(nodes)
+    makers = {name: i for i, node in enumerate(listed) for name in node.output if name}
+    needs = [
+        {makers[name] for name in _names_read(node) if name in makers} - {i}
+        for i, node in enumerate(listed)
+    ]
+    if all(max(own, default=-1) < i for i, own in enumerate(needs)):
+        return listed
+    try:
+        order = TopologicalSorter(dict(enumerate(needs))).static_order()
+        return [listed[i] for i in order]
+    except CycleError:
+        # What reads itself is refused where it is read.
+        return listed
+
+
+def _names_read(node: Any) -> Iterator[str]:
+    """The names that a node reads, and those in its graphs."""
+    yield from node.input
+    for graph in graphs_of(node):
+        yield from (name for inner in nodes_of(graph) for name in inner.input)
+        yield from (output.name for output in graph.output)

@@ -18,6 +18,7 @@ torch.nnef         what functions and formulas use, written in NNEF
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -42,6 +43,7 @@ def from_torch(
     batch: int | None = None,
     dynamic_shapes: Any = None,
     allow_own_backward: bool = False,
+    constants: Mapping[str, Any] | None = None,
 ) -> TorchModel:
     """The graph of a PyTorch module in its current mode; call `module.eval()` for
     evaluation.
@@ -61,12 +63,16 @@ def from_torch(
         allow_own_backward: whether to differentiate the forward computation of a
             `torch.autograd.Function` instead of using its backward function. Otherwise
             a module with one is refused.
+        constants: arrays for inputs of the graph that become constants, by name, or a
+            number for all elements of one. What follows from constants alone is
+            computed here.
 
     Returns:
         The graph. Its outputs are the tensors that the module returns, in order, named
         after their paths: `output`, `output_0`, `logits`. Arguments that no output
         depends on are not inputs. In training mode, each dropout mask is an input, and
-        the new value of each changed buffer an output.
+        the new value of each changed buffer an output. What is other than in PyTorch is
+        in `graph.warnings`, and a `UserWarning` each.
 
     Raises:
         UsageError: torch is missing, or the inputs do not fit the module.
@@ -77,6 +83,15 @@ def from_torch(
         raise UsageError("modules of PyTorch need torch: pip install nnef-grad[torch]")
     from nnef_grad.frontends.torch import program
 
-    return program.read(
-        module, example_inputs, batch, dynamic_shapes, allow_own_backward
+    model = program.read(
+        module,
+        example_inputs,
+        batch,
+        dynamic_shapes,
+        allow_own_backward,
+        constants or {},
     )
+    for problem in model.graph.warnings:
+        # Of the line that calls this function.
+        warnings.warn(problem.render("nnef-grad"), stacklevel=3)
+    return model

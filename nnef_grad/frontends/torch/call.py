@@ -24,7 +24,7 @@ from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.base.source import Span
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.frontends.conversion import MOST_ELEMENTS, Conversion
-from nnef_grad.frontends.reading import valid_name
+from nnef_grad.frontends.expansions.windows import Axis
 from nnef_grad.frontends.torch.internals import Operator, schema
 from nnef_grad.frontends.torch.nodes import OPERANDS, reachable
 from nnef_grad.frontends.torch.symbols import Symbols
@@ -32,6 +32,7 @@ from nnef_grad.frontends.values import converted, dtype_of, is_known, is_uniform
 from nnef_grad.frontends.view import View, entering
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Shape, Tensor
+from nnef_grad.language.identifiers import plain_name
 from nnef_grad.language.library import FragmentFile
 
 # What reads operations: `add` all overloads of it, or `add.Tensor` one; and those that call
@@ -68,6 +69,7 @@ class ProgramValues(Conversion):
         drawn: for each input that stands for random numbers, what it must be drawn from.
         nodes: those of the program, and of its blocks.
         tensors: what the program has as parameters, buffers and constants.
+        pools: for the places of maxima in planes, their indices in windows, and these.
     """
 
     def __init__(self, symbols: Symbols) -> None:
@@ -77,6 +79,7 @@ class ProgramValues(Conversion):
         self.drawn: dict[Tensor, Any] = {}
         self.nodes: tuple[Any, ...] = ()
         self.tensors: tuple[torch.Tensor, ...] = ()
+        self.pools: dict[Tensor, tuple[Tensor, list[Axis]]] = {}
         self._casts: dict[tuple[Emitter, Tensor, str], Tensor] = {}
 
     @cached_property
@@ -100,7 +103,7 @@ class ProgramValues(Conversion):
     def input(self, name: str, dtype: str, shape: Sequence[Any]) -> Tensor:
         """A new input of the graph."""
         return self.emitter.emit_named(
-            self.supply.fresh(valid_name(name)), "external", dtype, shape=list(shape)
+            self.supply.fresh(plain_name(name)), "external", dtype, shape=list(shape)
         )
 
     def variable(self, name: str, tensor: torch.Tensor) -> Any:
@@ -109,7 +112,7 @@ class ProgramValues(Conversion):
         """
         array = array_of(tensor)
         shape = array.shape or (1,)
-        called = self.supply.fresh(valid_name(name))
+        called = self.supply.fresh(plain_name(name))
         result = self.declare(called, name, array.reshape(shape), "scalar")
         self.variables[name] = result
         return result if array.ndim else self.emitter("squeeze", result, axes=[0])
@@ -124,6 +127,11 @@ class ProgramValues(Conversion):
 
 
 # ---- Tensors as arrays, and their data types ----
+
+
+def without_elements(shape: Sequence[Any]) -> Array:
+    """What has a shape in which an extent is 0, and is known: open extents are 1 in it."""
+    return np.zeros([n if isinstance(n, int) else 1 for n in shape])
 
 
 def dtype_name(dtype: torch.dtype) -> str:
@@ -148,8 +156,10 @@ def array_of(tensor: torch.Tensor, *, exact: bool = False) -> Array:
         values = values.to(torch.float64 if exact else torch.float32)
     try:
         return np.array(values.contiguous().numpy())
-    except RuntimeError as error:  # of a tensor inside of torch.func
-        raise UnsupportedError(f"a tensor cannot be read: {error}") from None
+    except RuntimeError:  # of a tensor inside of torch.func
+        message = "a derivative of torch.func, such as grad or vjp, is not read"
+        advice = "write it out, or differentiate the graph"
+        raise UnsupportedError(f"{message}: {advice}") from None
 
 
 # ---- Calls ----

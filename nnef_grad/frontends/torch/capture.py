@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
 from textwrap import shorten
@@ -45,9 +45,18 @@ def capture(
                 raise
             raise UnsupportedError(_message(error, seen)) from error
     _refuse_states(module, seen, program)
-    named = ", ".join(map(repr, seen.own))
-    what = f"the forward computation of {named} is differentiated, not its backward function"
-    return program, [*seen.unseen, *([what] if seen.own else [])]
+    return program, [*seen.unseen, *_told(seen)]
+
+
+def _told(seen: Seen) -> Iterator[str]:
+    """Warnings about what is otherwise in a program than in the module."""
+    if seen.own:
+        named = ", ".join(map(repr, seen.own))
+        what = f"the forward computation of {named} is differentiated"
+        yield f"{what}, not its backward function, as if nothing in it stopped gradients"
+    for line in seen.strangers:
+        what = f"parameters that are in no module are constants, at {line}"
+        yield f"{what}: put their layers into nn.ModuleList or nn.ModuleDict"
 
 
 def _refuse_states(module: nn.Module, seen: Seen, program: Any) -> None:
@@ -109,11 +118,11 @@ def _refuse_hooks(module: nn.Module) -> None:
     for name, part in module.named_modules():
         if hooks(part):
             what = f"module '{name}'" if name else "the module"
-            message = f"{what} has a hook that changes its gradients"
+            message = f"{what} has a hook, which could change its gradients"
             raise UnsupportedError(f"{message}: remove the hook")
     for name, tensor in module.named_parameters():
         if hooks(tensor):
-            message = f"parameter '{name}' has a hook that changes its gradient"
+            message = f"parameter '{name}' has a hook, which could change its gradient"
             raise UnsupportedError(f"{message}: remove the hook")
 
 

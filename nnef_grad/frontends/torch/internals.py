@@ -34,6 +34,10 @@ def _module(name: str) -> Any:
 pytree = _module("torch.utils._pytree")
 
 
+# What prints the program that it has traced, where it cannot export a module.
+EXPORT = _module("torch.export._trace")
+
+
 def serialization() -> Any:
     """What makes a program of the document in a file of torch.export.save."""
     return _module("torch._export.serde.serialize")

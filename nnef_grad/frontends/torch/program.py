@@ -24,10 +24,17 @@ from torch.export.graph_signature import (
     SymIntArgument,
 )
 
-from nnef_grad.base.errors import Problem, UnsupportedError, UsageError
+from nnef_grad.base.errors import (
+    Problem,
+    UnsupportedError,
+    UsageError,
+    is_bug,
+    refuse_unknown,
+)
 from nnef_grad.emit.evaluation import NoValueError
+from nnef_grad.frontends.constants import Constants, known_input
 from nnef_grad.frontends.conversion import declare_as_read
-from nnef_grad.frontends.reading import WORK_PER_ELEMENT, Later, valid_name
+from nnef_grad.frontends.reading import WORK_PER_ELEMENT, Later
 from nnef_grad.frontends.torch import archive
 from nnef_grad.frontends.torch.call import array_of, dtype_name, function_of, value_of
 from nnef_grad.frontends.torch.capture import capture, explained, plain
@@ -37,12 +44,15 @@ from nnef_grad.frontends.torch.nodes import USERS, mark_stops, reachable, writes
 from nnef_grad.frontends.torch.reading import ProgramReading
 from nnef_grad.frontends.torch.symbols import Symbols, of_batch, symbols_of
 from nnef_grad.frontends.torch.watching import silence
-from nnef_grad.frontends.values import is_known
+from nnef_grad.frontends.values import is_known, shape_of
+from nnef_grad.graph.facts import Facts
 from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.graph.learning import with_facts
 from nnef_grad.graph.passes import put_inputs_first
+from nnef_grad.language.identifiers import plain_name
 from nnef_grad.storage.files import PathLike
 
-_LOW = (torch.float16, torch.bfloat16, torch.float64)
+_HALF = (torch.float16, torch.bfloat16)
 _STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
@@ -53,6 +63,7 @@ def read(
     batch: int | None,
     dynamic_shapes: Any,
     allow_own_backward: bool,
+    constants: Constants,
 ) -> TorchModel:
     """See `from_torch`."""
     warnings: list[str] = []
@@ -78,12 +89,18 @@ def read(
             module, given, shapes, allow_own_backward=allow_own_backward
         )
     functional = _functional(program)
-    symbols = symbols_of(functional, dynamic_shapes, batch)
-    made = _Program(functional, symbols, own)
-    if not is_file:
-        # Whoever has a module could compute as much in it.
-        made.reading.most_work = sys.maxsize
-    model = made.model(name)
+    inputs = program.graph_signature.user_inputs
+    refuse_unknown(constants, [*map(str, inputs)], "the program has no input")
+
+    def read_with(facts: Facts) -> TorchModel:
+        symbols = symbols_of(functional, dynamic_shapes, batch)
+        made = _Program(functional, symbols, own, constants)
+        if not is_file:
+            # Whoever has a module could compute as much in it.
+            made.reading.most_work = sys.maxsize
+        return made.model(name)
+
+    model = with_facts(read_with)
     problems = tuple(map(Problem, [*warnings, *_conversions(functional)]))
     graph = replace(model.graph, warnings=(*model.graph.warnings, *problems))
     return replace(model, graph=graph)
@@ -111,6 +128,8 @@ def _decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProg
     try:
         return program.run_decompositions(table)
     except Exception as error:
+        if is_bug(error):
+            raise
         # As when a buffer that is written has two names.
         message = f"torch cannot decompose the module: {'; '.join(explained(error))}"
         raise UnsupportedError(message) from error
@@ -145,9 +164,12 @@ def _writes_statistics(node: Any) -> bool:
 
 
 def _conversions(program: ExportedProgram) -> list[str]:
-    """A warning if the module is of another precision than the graph."""
-    dtypes = {x.dtype for x in _stored(program)}
-    named = ", ".join(sorted(map(str, dtypes.intersection(_LOW))))
+    """A warning if the module, or a part of it, is of another precision than the graph."""
+    dtypes = {x.dtype for x in _stored(program)} & {*_HALF, torch.float64}
+    fakes = (pytree.tree_leaves(node.meta.get("val")) for node in _calls(program))
+    results = (x for several in fakes for x in several if isinstance(x, torch.Tensor))
+    dtypes |= {x.dtype for x in results if x.dtype in _HALF}
+    named = ", ".join(sorted(map(str, dtypes)))
     return [f"{named} becomes single precision in the graph"] if named else []
 
 
@@ -164,9 +186,14 @@ class _Program:
     """A program, and what is made of it."""
 
     def __init__(
-        self, program: ExportedProgram, symbols: Symbols, own: Mapping[str, int]
+        self,
+        program: ExportedProgram,
+        symbols: Symbols,
+        own: Mapping[str, int],
+        constants: Constants,
     ) -> None:
         self.program = program
+        self.constants = constants
         self.reading = ProgramReading(symbols)
         self.reading.nodes = tuple(_nodes(program))
         self.reading.tensors = tuple(_stored(program))
@@ -224,6 +251,9 @@ class _Program:
             if not isinstance(fake, torch.Tensor):
                 raise UnsupportedError(f"the input '{name}' is a number: fix it")
             dtype, shape = dtype_name(fake.dtype), self.reading.symbols.shape(fake)
+            if name in self.constants:
+                known = self.constants[name]
+                return known_input(self.reading, name, known, dtype, shape)
             self.inputs[name] = self.reading.input(name, dtype, shape)
             return self.inputs[name]
         if kind not in _STATE:
@@ -257,7 +287,11 @@ class _Program:
             if spec.kind is OutputKind.USER_OUTPUT:
                 path = next(paths)
                 if not isinstance(spec.arg, (ConstantArgument, SymIntArgument)):
-                    results.append(("_".join(path) or "output", value))
+                    name = "_".join(path) or "output"
+                    if 0 in shape_of(value):
+                        message = f"the output '{name}' has no elements"
+                        raise UnsupportedError(f"{message}: leave it out")
+                    results.append((name, value))
             elif spec in self.moved and self._differs(target, value):
                 if target in plain:
                     # From one call to the next nobody would give it back.
@@ -297,7 +331,7 @@ class _Program:
         reading = self.reading
         wishes = [*results, *((f"new_{n}", value) for n, value in updates.items())]
         outputs = [
-            reading.returned(value, reading.supply.fresh(valid_name(wish)))
+            reading.returned(value, reading.supply.fresh(plain_name(wish)))
             for wish, value in wishes
         ]
         if not outputs:

@@ -2,51 +2,63 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import random
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from threading import get_ident
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from torch import nn
+import sympy.core.random  # type: ignore[import-untyped]
 
 from nnef_grad.base.errors import UnsupportedError
 
-_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
+_GENERATORS = {random.Random, np.random.Generator, np.random.RandomState}
 _MESSAGE = (
     "forward draws random numbers of Python or NumPy, which would never change in a graph:"
     " make them an input"
 )
 
 
+def generators() -> list[Any]:
+    """All generators that there are, wherever the module has them from: the shared ones of
+    Python and NumPy, too. Those with which sympy compares extents have no share in a graph.
+    """
+    others = {id(x) for x in vars(sympy.core.random).values()}
+    found = (x for x in gc.get_objects() if type(x) in _GENERATORS)
+    return [x for x in found if id(x) not in others]
+
+
 @contextmanager
-def without_draws(module: nn.Module) -> Iterator[None]:
-    """Refuses a block that draws from a generator, of those that the module can see."""
-    make, thread = np.random.default_rng, get_ident()
+def without_draws(known: Sequence[Any]) -> Iterator[None]:
+    """Refuses a block that draws from a generator of these, or from one without a seed."""
+    thread = get_ident()
 
-    def seeded(seed: Any = None) -> Any:
-        if seed is None and get_ident() == thread:
-            raise UnsupportedError(_MESSAGE)
-        return make(seed)
+    def seeded(original: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(original)
+        def replacement(*args: Any, **kwargs: Any) -> Any:
+            # `Random.seed` has a seed `a` after the generator.
+            given = kwargs.get("a", args[1] if len(args) > 1 else None)
+            if get_ident() == thread and given is None:
+                raise UnsupportedError(_MESSAGE)
+            return original(*args, **kwargs)
 
-    before = _states(module)
-    with patch.object(np.random, "default_rng", seeded):
+        return replacement
+
+    before = _states(known)
+    # What the system draws seeds the generators of NumPy.
+    with (
+        patch.object(random, "_urandom", seeded(vars(random)["_urandom"])),
+        patch.object(random.Random, "seed", seeded(random.Random.seed)),
+    ):
         yield
-    if _states(module) != before:
+    if _states(known) != before:
         raise UnsupportedError(_MESSAGE)
 
 
-def _states(module: nn.Module) -> list[bytes]:
-    """The states of the generators that all share, and of those in attributes of modules
-    and in the files that define these.
-    """
-    parts = list(module.modules())
-    files = {type(part).__module__ for part in parts} & {*sys.modules}
-    spaces = [*map(vars, parts), *(vars(sys.modules[name]) for name in sorted(files))]
-    own = [x for space in spaces for x in space.values() if type(x) in _GENERATORS]
-    shared = (random.getstate(), np.random.get_state(legacy=False))
-    return list(map(pickle.dumps, (*shared, *own)))
+def _states(known: Sequence[Any]) -> list[bytes]:
+    return list(map(pickle.dumps, known))

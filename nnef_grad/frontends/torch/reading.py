@@ -7,12 +7,17 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-import numpy as np
 import torch
 
-from nnef_grad.base.errors import NnefGradError, Problem, UnsupportedError, located
+from nnef_grad.base.errors import (
+    ENDING,
+    InternalError,
+    NnefGradError,
+    UnsupportedError,
+    located,
+)
 from nnef_grad.emit.evaluation import NoValueError
-from nnef_grad.frontends.reading import Later, valid_name
+from nnef_grad.frontends.reading import Later
 from nnef_grad.frontends.torch import operations as _operations  # noqa: F401
 from nnef_grad.frontends.torch.call import (
     HIGHER,
@@ -21,11 +26,16 @@ from nnef_grad.frontends.torch.call import (
     dtype_name,
     function_of,
     value_of,
+    without_elements,
 )
 from nnef_grad.frontends.torch.internals import Operator, find_operator, pytree
 from nnef_grad.frontends.torch.nodes import AUTOCAST, BLOCK, span_of
 from nnef_grad.frontends.values import is_known, is_open, shape_of
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Tensor
+from nnef_grad.graph.learning import all_equal
+from nnef_grad.graph.quotients import maximum, minimum
+from nnef_grad.language.identifiers import plain_name
 
 # What computes with extents, and the operation for numbers that tensors have.
 ARITHMETIC = {
@@ -35,6 +45,8 @@ ARITHMETIC = {
     operator.floordiv: "", operator.mod: "", operator.getitem: "", operator.and_: "and",
     operator.or_: "or",
 }  # fmt: skip
+# Functions of numbers that may be open.
+_EXTREMES = {torch.sym_max: maximum, torch.sym_min: minimum}
 _CHECKS = (
     "aten._assert", "aten.sym_constrain", "aten._functional_assert", "aten._functional_sym",
 )  # fmt: skip
@@ -69,9 +81,13 @@ class ProgramReading(ProgramValues):
         except NnefGradError as error:
             place = span_of(node)
             self.problems += [p._replace(span=p.span or place) for p in error.problems]
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            message = f"{node.target}: {type(error).__name__}: {error}"
-            self.problems.append(Problem(message, span_of(node)))
+        except ENDING:
+            raise
+        except Exception as error:
+            # What torch has exported is valid.
+            place = span_of(node)
+            at = f"{node.target}" + (f" ({place})" if place else "")
+            raise InternalError(at, error) from error
 
     def _operation(self, results: dict[Any, Any], node: Any) -> Any:
         target = node.target
@@ -83,6 +99,8 @@ class ProgramReading(ProgramValues):
         if has_tensors and ARITHMETIC.get(target):
             # Numbers that Python has read of tensors.
             return call(ARITHMETIC[target], *args)
+        if target in _EXTREMES:
+            return _EXTREMES[target](*args)
         if target in ARITHMETIC or getattr(target, "__module__", "") == "math":
             return target(*args)
         if target in (BLOCK, AUTOCAST):
@@ -90,8 +108,7 @@ class ProgramReading(ProgramValues):
             return self.run(args[settings], args[settings + 1 :])
         is_tensor = isinstance(call.fake, torch.Tensor)
         if is_tensor and any(isinstance(n, int) and n == 0 for n in call.fake.shape):
-            # Without elements it is known.
-            return np.zeros(call.result_shape)
+            return without_elements(call.result_shape)
         if str(target) in HIGHER:
             return HIGHER[str(target)](call, *args, **kwargs)
         result = _computed(call, self._arguments(results, tuple(node.all_input_nodes)))
@@ -102,7 +119,7 @@ class ProgramReading(ProgramValues):
         if function is None:
             if is_tensor:
                 dtype_name(call.fake.dtype)  # refuses complex numbers
-            raise UnsupportedError(f"there is no operation '{target}'", call.span)
+            raise UnsupportedError(_unknown(target), call.span)
         with located(call.span):
             return _as_in_torch(call, call.run(function, args, kwargs), call.fake)
 
@@ -118,14 +135,28 @@ class ProgramReading(ProgramValues):
         return torch.fx.node.map_arg(arguments, value)
 
 
+def _unknown(target: Any) -> str:
+    """What to do about an operation that is not read."""
+    if "functorch" in getattr(target, "__module__", "") or "_dual." in str(target):
+        return (
+            f"a transform of torch.func, such as vmap or jvp, is not read: {_WRITE_OUT}"
+        )
+    if "_foreach_" in str(target):
+        return f"there is no operation '{target}': call it for each tensor in the list"
+    return f"there is no operation '{target}'"
+
+
+_WRITE_OUT = "write out what it computes, with an axis for the batch"
+
+
 def _hint(node: Any) -> str:
     """The wished name of a result: that of a module of torch.nn, or else that of torch."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     if stack:
         path, kind = stack[-1][:2]
         if path and "torch.nn.modules" in str(kind):
-            return valid_name(str(path))
-    return valid_name(str(node.name))
+            return plain_name(str(path))
+    return plain_name(str(node.name))
 
 
 # ---- Operations on known values, which PyTorch itself computes ----
@@ -158,7 +189,22 @@ def _computed(call: Call, values: Sequence[Any]) -> Any:
     call.reading.spend(sum(map(prod, closed)))
     with torch.no_grad():
         results = node.target(*args, **kwargs)
-    return pytree.tree_map_only(torch.Tensor, value_of, results)
+    known = pytree.tree_map_only(torch.Tensor, value_of, results)
+    return _of_open_shape(call, known, call.fake)
+
+
+def _of_open_shape(call: Call, x: Any, fake: Any) -> Any:
+    """A known result, or several: equal along open axes, which come from what has no elements.
+    The number of an extent that depends on data is that of the result.
+    """
+    if isinstance(x, (list, tuple)):
+        return [_of_open_shape(call, *pair) for pair in zip(x, fake, strict=True)]
+    symbols = call.reading.symbols
+    symbols.learn(fake.shape, shape_of(x))
+    if not symbols.follow_from_inputs(fake.shape):
+        return x
+    shape = symbols.shape(fake)
+    return call.broadcast(x, shape) if has_symbols(shape) and 0 not in shape else x
 
 
 def _tensor(node: Any, value: Any) -> Any:
@@ -232,8 +278,11 @@ def _as_in_torch(call: Call, x: Any, fake: Any) -> Any:
     if not isinstance(fake, torch.Tensor) or x is None:
         return x
     call.reading.symbols.learn(fake.shape, shape_of(x))
+    if 0 in shape_of(x):
+        return x
     wanted = call.reading.symbols.shape(fake)
-    if wanted != shape_of(x):
+    # What the program has found equal is learned.
+    if not all_equal(wanted, shape_of(x)):
         shapes = f"the shape is {list(shape_of(x))} here, and {list(wanted)} there"
         call.refuse(f"{shapes}: please report this")
     return call.typed(x, dtype_name(fake.dtype))

@@ -26,6 +26,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.frontends.torch.internals import (
+    EXPORT,
     SET_GRAD_ENABLED,
     Piece,
     function_of_node,
@@ -33,7 +34,7 @@ from nnef_grad.frontends.torch.internals import (
     replaced,
 )
 from nnef_grad.frontends.torch.nodes import is_network
-from nnef_grad.frontends.torch.randomness import without_draws
+from nnef_grad.frontends.torch.randomness import generators, without_draws
 
 
 @dataclass
@@ -45,6 +46,7 @@ class Seen:
         derivatives: the lines where derivatives are taken.
         states: modules, and their attributes that were given other tensors.
         unseen: warnings about what cannot be seen with this release of torch.
+        strangers: the lines where parameters are used that are in no module.
         entered: the functions with a backward function of their own that were called.
         depth: in how many of these the module is.
         stack: what is put back when the module has been exported.
@@ -54,6 +56,7 @@ class Seen:
     derivatives: list[str] = field(default_factory=list)
     states: list[tuple[nn.Module, str]] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
+    strangers: list[str] = field(default_factory=list)
     entered: set[Any] = field(default_factory=set)
     depth: int = 0
     stack: ExitStack = field(default_factory=ExitStack)
@@ -61,7 +64,7 @@ class Seen:
     @property
     def own(self) -> list[str]:
         """The names of functions whose forward computation is read, in order."""
-        return sorted({f.__name__ for f in self.entered - {CheckpointFunction}})
+        return sorted({f.__name__ for f in self.entered})
 
 
 # The functions below that call what they stand for: an exception there is not theirs.
@@ -78,13 +81,13 @@ def watching(module: nn.Module, allows_own_backward: bool) -> Iterator[Seen]:
     """Sees what a module does each time that it is called until the context is left."""
     seen = Seen(allows_own_backward)
     forward = module.forward
-    states = dict(_states(module))
+    states, drawn_from = dict(_states(module)), generators()
 
     @wraps(forward)
     def watched(*args: Any, **kwargs: Any) -> Any:
         token = _SEEN.set(seen)
         try:
-            with _Mode(), without_draws(module):
+            with _Mode(), without_draws(drawn_from):
                 results = forward(*args, **kwargs)
         finally:
             _SEEN.reset(token)
@@ -96,6 +99,7 @@ def watching(module: nn.Module, allows_own_backward: bool) -> Iterator[Seen]:
         _ONE_AT_A_TIME,
         replaced(_PIECES) as seen.unseen,
         patch.object(module, "forward", watched),
+        patch.object(EXPORT, "print", _print_of_others(), create=True),
         torch.enable_grad(),
         seen.stack,
     ):
@@ -114,6 +118,17 @@ def _if_known(leaf: Any) -> Any:
     """A result, unless torch.export does not know it, such as a cache."""
     is_known = isinstance(leaf, (torch.Tensor, int, float, str, torch.SymInt))
     return leaf if is_known else None
+
+
+def _print_of_others() -> Callable[..., None]:
+    """Prints for other threads: the program that torch shows is that of no refusal of ours."""
+    thread = get_ident()
+
+    def shown(*args: Any, **kwargs: Any) -> None:
+        if get_ident() != thread:
+            print(*args, **kwargs)
+
+    return shown
 
 
 def caller() -> str:
@@ -135,13 +150,21 @@ class _Mode(TorchFunctionMode):  # type: ignore[misc]
         # What torch.cond compiles is no place to look a function up.
         if not torch.compiler.is_dynamo_compiling():
             function = _WATCHED.get(function, function)
-            if (seen := _SEEN.get()) and seen.depth:
-                function = _STOPS.get(function, function)
+            if seen := _SEEN.get():
+                function = _STOPS.get(function, function) if seen.depth else function
+                if not seen.strangers and any(map(_is_stranger, args)):
+                    seen.strangers.append(caller())
         return function(*args, **(kwargs or {}))
 
 
+def _is_stranger(argument: Any) -> bool:
+    """Whether this is trained, and torch.export does not know it: what is of the module is fake."""
+    is_real = type(argument) in (torch.Tensor, nn.Parameter)
+    return is_real and bool(argument.requires_grad)
+
+
 def _hooked(*_: Any, **__: Any) -> Any:
-    message = f"a hook that changes gradients is registered at {caller()}"
+    message = f"a hook, which could change gradients, is registered at {caller()}"
     raise UnsupportedError(f"{message}: compute without it")
 
 
@@ -233,10 +256,15 @@ def _made(original: Any) -> Any:
 
 
 def _applied(original: Any) -> Any:
-    """`Function.apply`: inside of transforms such as vmap, torch makes no node, and fails."""
+    """`Function.apply`: inside of transforms such as vmap, torch makes no node, and fails. A
+    checkpoint is what it runs, which is run again, with gradients, in the backward pass.
+    """
 
     def applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if (seen := _SEEN.get()) is not None:
+            if cls is CheckpointFunction:
+                function, _, *operands = args
+                return function(*operands)
             _notice(seen, cls)
         return original.__get__(None, cls)(*args, **kwargs)
 
@@ -245,8 +273,7 @@ def _applied(original: Any) -> Any:
 
 def _notice(seen: Seen, function: Any) -> None:
     """Refuses a function with its own backward function, or reads its forward computation."""
-    # What that one computes again in the backward pass is what it computes here.
-    if not (seen.allows_own_backward or function is CheckpointFunction):
+    if not seen.allows_own_backward:
         message = f"'{function.__name__}' has its own backward function, at {caller()}"
         advice = "allow_own_backward=True differentiates its forward computation"
         raise UnsupportedError(f"{message}: {advice}")
@@ -299,7 +326,10 @@ _PIECES = (
         "autograd.function.BackwardCFunction", "__init__", _made,
         "functions with their own backward function are not noticed",
     ),
-    Piece("autograd.Function", "apply", _applied, "those under vmap are not named"),
+    Piece(
+        "autograd.Function", "apply", _applied,
+        "those under vmap are not named, and reentrant checkpoints are refused",
+    ),
     Piece("autograd.graph", "register_multi_grad_hook", _while_watching(_hooked), _HOOKS),
     Piece("autograd.graph.saved_tensors_hooks", "__enter__", _while_watching(_enter_hooks), _HOOKS),
     Piece("autograd.graph.node_creation_hook", "__enter__", _while_watching(_hooked), ""),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from nnef_grad.base.arrays import Array
-from nnef_grad.base.errors import InvalidGraphError, located, suggestion
+from nnef_grad.base.errors import InvalidGraphError, bugs_at, located, suggestion
 from nnef_grad.base.source import Span
 from nnef_grad.emit.bodies import LONGEST
 from nnef_grad.emit.emitter import Emitter
@@ -18,8 +18,9 @@ from nnef_grad.frontends.reading import Reading
 from nnef_grad.frontends.tract.library import REFUSED, TRACT_LIBRARY, builtin, idiom_of
 from nnef_grad.frontends.values import is_known
 from nnef_grad.frontends.view import View, entering
-from nnef_grad.graph.extents import OpenExtentError, symbol
+from nnef_grad.graph.extents import OpenExtentError
 from nnef_grad.graph.ir import Shape, Tensor
+from nnef_grad.graph.learning import symbol_of
 from nnef_grad.language import syntax
 from nnef_grad.language.library import Joined, extended
 from nnef_grad.language.types import LARGEST
@@ -34,7 +35,7 @@ expansion = entering(EXPANSIONS)
 class Given(NamedTuple):
     """The knowledge of a reader beside the text: numbers of symbols, data of variables, the
     shapes and extents that the caller gives inputs, the compounds that are expanded, and
-    the most steps of a loop that is not kept as one.
+    the most steps of a loop that is not kept as one, and the names of quantized tensors.
     """
 
     symbols: Mapping[str, int]
@@ -43,6 +44,7 @@ class Given(NamedTuple):
     extents: Callable[[str, int], int | None]
     compounds: Collection[str] = ()
     unroll: int = LONGEST
+    quantized: Collection[str] = ()
 
 
 class DocumentReading(Reading):
@@ -79,7 +81,7 @@ class DocumentReading(Reading):
             raise NoValueError(name)
         if name in self.symbols:
             number = self.symbols[name]
-            return symbol(name) if number is None else number
+            return symbol_of(name) if number is None else number
         if name == "inf":  # which NNEF cannot write
             return LARGEST
         near = suggestion(name, [*scope, *self.symbols])
@@ -105,10 +107,12 @@ class DocumentReading(Reading):
         name = idiom_of(fragment) if is_own else None
         is_computed = name in EXPANSIONS and all(map(is_known, values.values()))
         if not is_own or fragment.body is None or is_computed:
-            if fragment.name in EXPANSIONS:
-                view = View(self, fragment.name, hint, place, dtype)
-                return _expanded(view, fragment, values)
-            return super()._invoke(fragment, values, dtype, hint, place)
+            # From here on types are right, and what is evaluated is our own.
+            with bugs_at(f"'{fragment.name}'", NoValueError):
+                if fragment.name in EXPANSIONS:
+                    view = View(self, fragment.name, hint, place, dtype)
+                    return _expanded(view, fragment, values)
+                return super()._invoke(fragment, values, dtype, hint, place)
         if name is None or name in (*self.compounds, *EXPANSIONS):
             return self.body(fragment, values, hint, place)
         whole = {**fragment.defaults, **values}
@@ -159,7 +163,14 @@ class DocumentReading(Reading):
         y = self.emitter.made_by(value, "variable") if is_tensor else None
         if y is None or stored is None or y.attributes["label"] not in stored:
             return None
-        return np.asarray(stored[str(y.attributes["label"])])
+        label = str(y.attributes["label"])
+        if value.dtype == "integer":
+            return stored.integers(label)
+        # What codes mean is known when the graph is.
+        has_codes = stored.header(label).items.is_quantized
+        if has_codes or not stored.header(label).fits(value.shape):
+            return None
+        return np.asarray(stored[label]).reshape(value.shape)
 
 
 def _expanded(view: View, fragment: syntax.Fragment, values: Mapping[str, Any]) -> Any:

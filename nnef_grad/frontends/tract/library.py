@@ -76,6 +76,7 @@ REFUSED = {
     "tract_onnx_random": "its result is random; make it an input",
     "tract_onnx_non_max_suppression": _VALUES,
     "tract_onnx_non_zero": _VALUES,
+    "tract_pulse_cumsum": _STATE,
     "tract_pulse_delay": _STATE,
     "tract_pulse_mask": _STATE,
     "tract_pulse_pulse_pad": _STATE,
@@ -83,6 +84,8 @@ REFUSED = {
     "tract_transformers_quantized_dyn_kv_cache": _STATE,
     "tract_transformers_window_kv_sdpa": _STATE,
     "tract_transformers_quantized_kv_sdpa": _STATE,
+    "tract_qwen35_causal_conv1d_update": _STATE,
+    "tract_qwen35_gdn_recurrent": _STATE,
     "tract_transformers_causal_conv1d_update": _STATE,
     "tract_transformers_gdn_recurrent": _STATE,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,7 +21,10 @@ from nnef_grad.emit.evaluation import NoValueError, hint_of, unpack
 from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
 from nnef_grad.frontends.tract.evaluation import DocumentReading, Given
 from nnef_grad.frontends.values import described, dtype_of, is_known
+from nnef_grad.graph.atoms import LONGEST_AXIS
+from nnef_grad.graph.facts import Facts
 from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.graph.learning import facts_learned, with_facts
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import EXTENSIONS, version_problems
 from nnef_grad.language.library import STDLIB
@@ -38,7 +41,7 @@ def read_graph(
 ) -> tuple[Graph, syntax.Document]:
     """The graph of a document, and its syntax tree; all problems are reported at once."""
     header = _header(source)
-    document = parse_document(source, header.text)
+    document = parse_document(source, header.text, extended=True)
     problems = list(version_problems(document))
     if problems:
         raise InvalidGraphError.collect(problems)
@@ -48,14 +51,21 @@ def read_graph(
     refuse_unknown(given.symbols, symbols, "the document has no symbol")
     bodiless = [f for f in document.fragments if f.body is None]
     numbers = {**dict.fromkeys(symbols), **_symbols(document, given)}
-    emitter = Emitter(opset.extended(bodiless))
-    reading = DocumentReading(emitter, document, numbers, given)
-    reading.warnings += [
-        Problem(f"extension '{extension.name}' is ignored", extension.span)
-        for extension in document.extensions
-        if extension.name not in EXTENSIONS
-    ]
-    graph = _GraphBody(document, reading).graph()
+
+    def read_with(facts: Facts) -> Graph:
+        for name in sorted(symbols):
+            if numbers.get(name) is None:
+                facts.symbol(name, *header.ranges.get(name, ()))
+        emitter = Emitter(opset.extended(bodiless))
+        reading = DocumentReading(emitter, document, numbers, given)
+        reading.warnings += [
+            Problem(f"extension '{extension.name}' is ignored", extension.span)
+            for extension in document.extensions
+            if extension.name not in EXTENSIONS
+        ]
+        return _GraphBody(document, reading).graph()
+
+    graph = with_facts(read_with)
     notes = (*header.notes, *_properties(document))
     return replace(graph, notes=notes), document
 
@@ -80,12 +90,17 @@ _LINE = re.compile(
 )
 
 
+# A condition on one symbol.
+_RANGE = re.compile(r"(\w+)\s*(>=|<=|>|<)\s*(\d+)")
+
+
 class _Header(NamedTuple):
-    """The symbols of a document, the other extension lines that do not change what it
-    computes, and its text, in which all of them are blank.
+    """The symbols of a document, the ranges that are given for them, the other extension
+    lines that do not change what it computes, and its text, in which all of them are blank.
     """
 
     symbols: frozenset[str]
+    ranges: Mapping[str, tuple[int, int]]
     notes: tuple[str, ...]
     text: str
 
@@ -104,12 +119,24 @@ def _header(source: Source) -> _Header:
     named = (text for keyword, text in lines if keyword == "tract_symbol")
     symbols = frozenset(" ".join(named).replace(",", " ").split())
     silent = ("tract_symbol", "tract_registry")
+    ranges: dict[str, tuple[int, int]] = {}
+    for name, comparison, number in (
+        c.groups()
+        for k, text in lines
+        if k == "tract_assert" and (c := _RANGE.fullmatch(text))
+    ):
+        least, most = ranges.get(name, (1, LONGEST_AXIS - 1))
+        limit = int(number) + (comparison == ">") - (comparison == "<")
+        is_least = comparison.startswith(">")
+        ranges[name] = (
+            (max(least, limit), most) if is_least else (least, min(most, limit))
+        )
     notes = (f"{keyword} {text}" for keyword, text in lines if keyword not in silent)
 
     def blank(line: re.Match[str]) -> str:
         return re.sub(r"[^\r\n]", " ", line[0]) if line[1] else line[0]
 
-    return _Header(symbols, tuple(notes), _LINE.sub(blank, source.text))
+    return _Header(symbols, ranges, tuple(notes), _LINE.sub(blank, source.text))
 
 
 # ---- Symbols ----
@@ -177,14 +204,16 @@ class _GraphBody:
         outputs = tuple(map(self._output, self.definition.results))
         operations = self._operations(outputs)
         reserved = [*self.scope, *self.declared]
+        inputs = [self.scope[p.name] for p in self.definition.parameters]
         return Graph(
             self.definition.name,
-            tuple(self.scope[p.name] for p in self.definition.parameters),
+            tuple([x for x in inputs if isinstance(x, Tensor)]),
             outputs,
             operations,
             emitter.assigned_names(operations, reserved),
             declared=self.declared - {*STDLIB},
             warnings=tuple(sorted(self.reading.warnings, key=Problem.position)),
+            facts=facts_learned(),
         )
 
     def _run(self, place: int, statement: syntax.Assignment) -> None:

@@ -92,6 +92,7 @@ function aboutOperation(operation) {
     operation.broadcast ? html("p", { class: "broadcast" }, html("b", {}, "\u03a3 "), `${operation.broadcast}: here its gradient is summed down again.`) : null,
     table("Tensors", [
       ...operation.results.map((name) => ["result", name, typeText(graph, name)]),
+      ...operation.results.filter(isCalled).map((name) => ["in the file", contents.called[name], ""]),
       ...operation.operands.map(([operand, name]) => [operand, name, typeText(graph, name)]),
     ]),
     table("Attributes", operation.attributes),
@@ -143,6 +144,9 @@ function histogram(magnitudes) {
     svg("svg", { viewBox: "0 0 300 60", role: "img", "aria-label": `histogram of magnitudes from ${ends[0]} to ${ends[1]}` }, svg("path", { d: bars.join(""), class: "bars backward" }))
   );
 }
+
+/** Whether a tensor has another name in the file. */
+const isCalled = (name) => contents.called[name] && contents.called[name] !== name;
 
 function typeText(graph, name) {
   const type = graph.tensors.get(name)?.type;

@@ -1,5 +1,6 @@
 "use strict";
-// The search: in the texts of the operations, which have their kinds, tensors and labels.
+// The search: in the texts of the operations, which have their kinds, tensors and labels, and
+// in the names that results have in a file.
 
 const query = document.getElementById("query");
 const hits = { found: [], at: -1 };
@@ -7,7 +8,8 @@ const hits = { found: [], at: -1 };
 function search() {
   const words = query.value.toLowerCase().split(/\s+/).filter(Boolean);
   const all = [...forward.operations, ...backward.operations];
-  setHits(words.length ? all.filter(({ text }) => words.every((word) => text.toLowerCase().includes(word))) : []);
+  const searched = ({ text, results }) => [text, ...results.map((name) => contents.called[name] || "")].join(" ").toLowerCase();
+  setHits(words.length ? all.filter((operation) => words.every((word) => searched(operation).includes(word))) : []);
   document.getElementById("hits").textContent = words.length ? `${hits.found.length} found` : "";
 }
 

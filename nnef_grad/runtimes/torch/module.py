@@ -17,7 +17,7 @@ from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import replace_variables
 from nnef_grad.interpreter.execution import Feeds, collect_feeds
-from nnef_grad.language.labels import is_constant
+from nnef_grad.language.labels import is_constant, label_key
 from nnef_grad.model import (
     Options,
     Shapes,
@@ -102,7 +102,7 @@ class Module(nn.Module):  # type: ignore[misc]
         # Variables of one label, ignoring case, are one parameter.
         first: dict[str, str] = {}
         labels = graph.labels.values()
-        self._labels = [first.setdefault(label.lower(), label) for label in labels]
+        self._labels = [first.setdefault(label_key(label), label) for label in labels]
         self._variables = dict(zip(self._labels, graph.variables, strict=True))
         self._programs: dict[tuple[tuple[int, ...], ...], Program] = {}
         refuse_unknown(buffers, self._variables, "no variable has the label")

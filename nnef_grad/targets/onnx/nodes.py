@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import helper, numpy_helper
@@ -14,28 +14,59 @@ from nnef_grad.base.arrays import Array, Data
 from nnef_grad.base.errors import UnsupportedError, UsageError
 from nnef_grad.frontends.onnx.model import FIXED, InFile
 from nnef_grad.frontends.view import entering
-from nnef_grad.graph.extents import Dimension, Extent, has_symbols
+from nnef_grad.graph.atoms import Atom, Extreme, Symbol
+from nnef_grad.graph.extents import (
+    Dimension,
+    Extent,
+    bounds,
+    has_symbols,
+    multiple,
+    symbols_in,
+    symbols_of,
+)
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor
 from nnef_grad.graph.loops import Loop, is_loop
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.printer import print_operation
-from nnef_grad.graph.symbols import number_needed_by, symbols
-from nnef_grad.language.labels import is_constant
+from nnef_grad.graph.symbols import number_needed_by
+from nnef_grad.language.identifiers import spelled
+from nnef_grad.language.labels import is_constant, label_key
 from nnef_grad.ops.traits import FED
+from nnef_grad.targets.onnx.precision import in_double
 from nnef_grad.targets.tensors import DTYPES
 
-# The version of ONNX's operators that is written.
-OPSET = 21
+# The version of ONNX's operators that is written: the first that has all of them.
+OPSET = 18
 
 # What writes operations.
 WRITERS: dict[str, Callable[[Nodes, Operation], None]] = {}
 writer = entering(WRITERS)
 
 
-def _declared(name: str, dtype: str, shape: Shape) -> Any:
-    kind = helper.np_dtype_to_tensor_dtype(np.dtype(DTYPES[dtype]))
-    extents = [str(n) if has_symbols(n) else n for n in shape]
-    return helper.make_tensor_value_info(name, kind, extents)
+class _Value(NamedTuple):
+    """How a tensor is declared: its name, its shape, and the number of its type."""
+
+    name: str
+    shape: Shape
+    kind: int
+
+    def info(self) -> Any:
+        """Its declaration in a file."""
+        extents = [_dimension(n) for n in self.shape]
+        return helper.make_tensor_value_info(self.name, self.kind, extents)
+
+
+def _dimension(extent: Dimension) -> int | str:
+    """A number, or what is written for an open extent: a symbol is its name."""
+    names = symbols_of(extent)
+    is_symbol = [spelled(name) for name in names] == [str(extent)]
+    return names[0] if is_symbol else str(extent) if names else int(extent)
+
+
+def _kind(dtype: str) -> int:
+    """The type that what has a data type of NNEF is computed in."""
+    kind: int = helper.np_dtype_to_tensor_dtype(np.dtype(DTYPES[dtype]))
+    return kind
 
 
 def _typed(value: Any, dtype: Any, title: str) -> Array:
@@ -70,32 +101,36 @@ class Nodes:
         self._known: dict[object, str] = {}
         self._operation: Operation | None = None
         self._origin: tuple[Operation | None, str] = None, ""
-        # What is declared otherwise than it is computed with: the name, and the shape.
-        self._outside: dict[Tensor, tuple[str, Shape]] = {}
+        # What is declared otherwise than it is computed with.
+        self._outside: dict[Tensor, _Value] = {}
         if around is None:
             self._appear(graph, appearance)
             self._symbols = self._places(graph)
             self._add_graph(graph)
 
     def _appear(self, graph: Graph, appearance: InFile) -> None:
-        """Gives tensors the names and the shapes of the file that they are from."""
-        seen = {*graph.inputs, *graph.outputs, *graph.variables}
-        wished = {graph.names[x]: x for x in seen if graph.names[x] in appearance.names}
+        """Gives tensors the names, the shapes and the types of the file that they are from."""
+        wished = {n: x for n, x in graph.tensors.items() if n in appearance.names}
         others = {name for name in graph.tensors if name not in wished}
+        # What keeps its name in the graph may be in the way of another one.
+        while blocked := {n for n in wished if appearance.names[n] in others}:
+            others |= blocked
+            wished = {n: x for n, x in wished.items() if n not in blocked}
         # What is not in the graph, such as a bias that its gradient does not depend on,
         # is named by the metadata.
         self.called = {n: x for n, x in appearance.names.items() if n not in others}
         for name, x in wished.items():
-            if appearance.names[name] in others:
-                del self.called[name]
-            else:
-                self._names[x] = appearance.names[name]
+            self._names[x] = appearance.names[name]
         self._supply = NameSupply(self._names.values())
-        for x, name in graph.names.items():
-            shape = appearance.shapes.get(name, x.shape)
-            if x in seen and shape != x.shape:
-                self._outside[x] = self._names[x], shape
-                self._names[x] = self._supply.fresh(f"{name}_aligned")
+        ends = {*graph.inputs, *graph.outputs}.difference(graph.variables)
+        for x in (*graph.inputs, *graph.variables, *graph.outputs):
+            name, own = graph.names[x], _Value(self._names[x], x.shape, _kind(x.dtype))
+            kind = appearance.types.get(name, own.kind) if x in ends else own.kind
+            outside = _Value(own.name, appearance.shapes.get(name, x.shape), kind)
+            if outside != own:
+                self._outside[x] = outside
+                what = "computed" if outside.shape == own.shape else "aligned"
+                self._names[x] = self._supply.fresh(f"{own.name}_{what}")
 
     def _add_graph(self, graph: Graph) -> None:
         for x in graph.inputs:
@@ -105,20 +140,29 @@ class Nodes:
         sources = {*graph.inputs, *graph.variables}
         for x in dict.fromkeys(graph.outputs):
             if x in self._outside and x not in sources:
-                name, shape = self._outside[x]
-                whole = self.constant(shape, np.int64, "shape")
-                self.add("Reshape", [self._names[x], whole], [name])
+                self._convert(self._computed(x), self._outside[x])
 
     def _enter(self, x: Tensor) -> None:
-        """Gives a tensor of the file the shape that it is computed with."""
+        """Gives a tensor of the file the shape and the type that it is computed with."""
         if x in self._outside:
-            whole = self.extents(x.shape)
-            self.add("Reshape", [self._outside[x][0], whole], [self._names[x]])
+            self._convert(self._outside[x], self._computed(x))
+
+    def _convert(self, own: _Value, wanted: _Value) -> None:
+        """Makes a value of one that has another shape, or is of another type."""
+        if own.shape != wanted.shape:
+            is_last = own.kind == wanted.kind
+            name = wanted.name if is_last else self._supply.fresh(f"{own.name}_aligned")
+            self.add("Reshape", [own.name, self.extents(wanted.shape)], [name])
+            own = own._replace(name=name)
+        if own.kind != wanted.kind:
+            self.add("Cast", [own.name], [wanted.name], to=wanted.kind)
+
+    def _computed(self, x: Tensor) -> _Value:
+        return _Value(self._names[x], x.shape, _kind(x.dtype))
 
     def declared(self, x: Tensor) -> Any:
         """An input or an output, as the file has it."""
-        name, shape = self._outside.get(x, (self._names[x], x.shape))
-        return _declared(name, x.dtype, shape)
+        return self._outside.get(x, self._computed(x)).info()
 
     def add_all(self, graph: Graph) -> None:
         """Adds all operations of a graph."""
@@ -136,7 +180,7 @@ class Nodes:
         """Numbers of half precision stay so in the file, and are cast as they are read."""
         (tensor,) = operation.outputs
         label = str(operation.attributes["label"])
-        value = np.asarray(self._data[label.lower()])
+        value = np.asarray(self._data[label_key(label)])
         is_half = tensor.dtype == "scalar" and value.dtype == np.float16
         dtype = np.float16 if is_half else DTYPES[tensor.dtype]
         self.put(tensor, value, f"'{label}'", dtype)
@@ -152,8 +196,8 @@ class Nodes:
             given, own = list(value.shape), list(tensor.shape)
             message = f"the data of {title} have the shape {given}"
             raise UsageError(f"{message}, and not {own}")
-        name, shape = self._outside.get(tensor, (self._names[tensor], tensor.shape))
-        self.arrays[name] = _typed(value, dtype, title).reshape(shape)
+        place = self._outside.get(tensor, self._computed(tensor))
+        self.arrays[place.name] = _typed(value, dtype, title).reshape(place.shape)
 
     def _constant(self, operation: Operation) -> None:
         """Keeps a constant, of which one element may stand for all."""
@@ -221,17 +265,20 @@ class Nodes:
 
     # ---- Extents ----
 
-    def _places(self, graph: Graph) -> dict[str, tuple[str, int]]:
-        """For each symbol an input, by name, and the axis whose extent it is."""
+    def _places(self, graph: Graph) -> dict[Symbol, tuple[str, int, int, int]]:
+        """For each symbol an input, by name, and an axis whose extent is a multiple of it and a
+        number more.
+        """
         places = {
-            str(extent): (self._names[tensor], axis)
+            symbol: (self._names[tensor], axis, factor, rest)
             for tensor in graph.inputs
             for axis, extent in enumerate(tensor.shape)
+            for symbol, factor, rest in multiple(extent)
         }
-        missing = [name for name in symbols(graph) if name not in places]
-        if missing:
-            what = f"the symbol '{missing[0]}' is not the extent of an axis of an input"
-            raise UnsupportedError(f"{what} in '{graph.name}'", remedy="symbol")
+        for symbol in symbols_in(tuple(tensor.shape for tensor in graph.inputs)):
+            if symbol not in places:
+                what = f"the symbol '{symbol.name}' is not the extent of an axis of an input"
+                raise UnsupportedError(f"{what} in '{graph.name}'", remedy="symbol")
         return places
 
     def extents(self, extents: Sequence[Dimension], hint: str = "shape") -> str:
@@ -250,17 +297,35 @@ class Nodes:
         return root._known[whole]
 
     def _extent(self, extent: Dimension) -> str:
-        """A list of one extent: a sum of products of symbols."""
-        assert isinstance(extent, Extent)
+        """A list of one extent: a sum of products of atoms."""
+        if not isinstance(extent, Extent):
+            return self.extents([extent], "number")
         if extent not in self._known:
             terms = []
-            for names, factor in extent.terms.items():
-                factors = [*map(self._symbol, names)]
-                if factor != 1 or not names:
+            for atoms, factor in extent.terms.items():
+                factors = [*map(self._atom, atoms)]
+                if factor != 1 or not atoms:
                     factors.append(self.extents([factor], "factor"))
                 terms.append(self._chain("Mul", factors))
             self._known[extent] = self._chain("Add", terms)
         return self._known[extent]
+
+    def _atom(self, atom: Atom) -> str:
+        if atom not in self._known:
+            self._known[atom] = self._made(atom)
+        return self._known[atom]
+
+    def _made(self, atom: Atom) -> str:
+        if isinstance(atom, Symbol):
+            return self._number_of(atom)
+        if isinstance(atom, Extreme):
+            parts = [*map(self._extent, atom.parts)]
+            return self.node(atom.name.capitalize(), parts, "extent")
+        whole, by = self._extent(atom.whole), self._extent(atom.by)
+        if bounds(atom.whole)[0] < 0:
+            # Integers are divided toward zero, and the rest has the sign of the divisor.
+            whole = self._chain("Sub", [whole, self._chain("Mod", [whole, by])])
+        return self._chain("Div", [whole, by])
 
     def _chain(self, kind: str, names: Sequence[str]) -> str:
         total, *others = names
@@ -268,12 +333,16 @@ class Nodes:
             total = self.node(kind, [total, name], "extent")
         return total
 
-    def _symbol(self, name: str) -> str:
-        if name not in self._known:
-            source, axis = self._symbols[name]
-            part = {"start": axis, "end": axis + 1}
-            self._known[name] = self.node("Shape", [source], f"extent_{name}", **part)
-        return self._known[name]
+    def _number_of(self, symbol: Symbol) -> str:
+        """The number of a symbol, from the extent of an input that has it alone."""
+        source, axis, factor, rest = self._symbols[symbol]
+        part = {"start": axis, "end": axis + 1}
+        number = self.node("Shape", [source], f"extent_{symbol.name}", **part)
+        if rest:
+            number = self._chain("Sub", [number, self.extents([rest], "rest")])
+        if factor != 1:
+            number = self._chain("Div", [number, self.extents([factor], "factor")])
+        return number
 
     # ---- Nodes ----
 
@@ -331,7 +400,7 @@ class Nodes:
         """The body of a Scan. It reads what it sees whole where that is; its parts have no
         axis along which they are scanned or collected.
         """
-        fresh, graph = self.fresh, loop.body
+        fresh, graph = self.fresh, in_double(loop.body)
         inner = Nodes(graph, {}, InFile(), around=self)
         inner._names = {x: fresh(name) for x, name in graph.names.items()}
         whole = zip(loop.full, operands, strict=False)
@@ -352,4 +421,4 @@ class Nodes:
 
 def _without_axis(name: str, tensor: Tensor, axis: int) -> Any:
     shape = (*tensor.shape[:axis], *tensor.shape[axis + 1 :])
-    return _declared(name, tensor.dtype, shape)
+    return _Value(name, shape, _kind(tensor.dtype)).info()

@@ -13,6 +13,7 @@ from onnx import TensorProto, numpy_helper
 from onnx.helper import np_dtype_to_tensor_dtype
 
 from nnef_grad.frontends.onnx.operations import elementwise
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import LOOP, Operand, Operation, Tensor
 from nnef_grad.graph.loops import loop_of
 from nnef_grad.ops.conv import groups_of
@@ -57,6 +58,10 @@ def _chosen(nodes: Nodes, op: Operation) -> list[str]:
     (y,), (condition, *values) = op.outputs, op.operands
     names = [nodes.operand(value, y.dtype, y.rank) for value in values]
     return [nodes.operand(condition, "logical", y.rank), *names]
+
+
+def _like_result(nodes: Nodes, op: Operation) -> list[str]:
+    return [nodes.operand(x, op.outputs[0].dtype) for x in op.operands]
 
 
 def _with_list(attribute: str) -> Operands:
@@ -113,7 +118,7 @@ _OPERATORS = {
     **{name: _Operator(kind, _aligned) for kind, name in elementwise.BINARY.items()},
     "argmax_reduce": _Operator("ArgMax", _first, _axis),
     "argmin_reduce": _Operator("ArgMin", _first, _axis),
-    "clamp": _Operator("Clip", lambda nodes, op: _scalars(nodes, *op.operands)),
+    "clamp": _Operator("Clip", _like_result),
     "concat": _Operator("Concat", _parts, _axis),
     "copy": _Operator("Identity"),
     "elu": _Operator("Elu", _first, _named(alpha="alpha")),
@@ -212,18 +217,48 @@ def _convolution(nodes: Nodes, op: Operation) -> None:
     if bias != 0.0:
         operands.append(_by_channel(nodes, bias))
     axes = windows_of(op).axes
-    settings = {**_sliding(axes), "group": groups_of(op)}
     if is_reverse(op):
-        further = [a.up - (a.end - a.padding[1]) for a in axes]
-        nodes.node("ConvTranspose", operands, output_padding=further, **settings)
-    else:
+        axes = tuple(map(_evenly_padded, axes))
+    settings = {**_sliding(axes), "group": groups_of(op)}
+    if not is_reverse(op):
         nodes.node("Conv", operands, **settings)
+        return
+    further = [a.up - (a.end - a.padding[1]) for a in axes]
+    if not has_symbols(tuple(further)):
+        nodes.node("ConvTranspose", operands, output_padding=further, **settings)
+        return
+    # As much as a stride can leave over, of which the rest is cut off.
+    opened = {i: axes[i].up for i, n in enumerate(further) if has_symbols(n)}
+    most = [axes[i].stride - 1 if i in opened else n for i, n in enumerate(further)]
+    wide = nodes.node(
+        "ConvTranspose", operands, "wide", output_padding=most, **settings
+    )
+    ranges = {
+        "starts": [0] * len(opened),
+        "ends": [*opened.values()],
+        "axes": [i + 2 for i in opened],
+    }
+    cut = [nodes.extents(numbers, hint) for hint, numbers in ranges.items()]
+    nodes.node("Slice", [wide, *cut])
+
+
+def _evenly_padded(axis: AxisWindows) -> AxisWindows:
+    """Padded as much at the end as at the beginning, where ONNX has a word for what is then
+    missing: some engines have no other padding.
+    """
+    before, after = axis.padding
+    rest = axis.up - (axis.end - after) + before - after
+    is_known = not has_symbols((before, after, rest))
+    is_even = is_known and before > after and 0 <= rest < axis.stride
+    return axis._replace(padding=(before, before)) if is_even else axis
 
 
 def _sliding(axes: Sequence[AxisWindows]) -> dict[str, Any]:
     before, after = zip(*(axis.padding for axis in axes), strict=True)
+    size = [axis.size for axis in axes]
     return {
-        "kernel_shape": [axis.size for axis in axes],
+        # That of a gradient may be open; the operand has it.
+        **({} if has_symbols(tuple(size)) else {"kernel_shape": size}),
         "pads": [*before, *after],
         "strides": [axis.stride for axis in axes],
         "dilations": [axis.dilation for axis in axes],
@@ -241,6 +276,8 @@ def _pool(nodes: Nodes, op: Operation) -> None:
     elif op.name == "avg_pool":
         is_counted = op.attributes["border"] == "constant"
         kind, settings["count_include_pad"] = "AveragePool", int(is_counted)
+        # They are ones, for which the operator has no word.
+        del settings["dilations"]
     nodes.add(kind, operands, results, **settings)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ from nnef_grad.base.public import public
 from nnef_grad.frontends.onnx.entry import require_onnx
 from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.graph.ir import Graph
+from nnef_grad.language.labels import label_key
 from nnef_grad.storage.files import PathLike, refuse_existing, writing
+from nnef_grad.storage.output import ONNX_TARGETS
 from nnef_grad.targets import lower
 from nnef_grad.targets.tensors import DTYPES
 
@@ -26,8 +28,9 @@ def to_onnx(
     *,
     overwrite: bool = False,
     in_file: InFile | None = None,
+    target: str = "onnx",
 ) -> None:
-    """Writes a graph to an ONNX file, lowered for ONNX Runtime. Writing is atomic.
+    """Writes a graph to an ONNX file, lowered for a target. Writing is atomic.
 
     Symbols become named dimensions, loops become Scan. Data beyond 2 GB are in a second
     file, whose name ends in `.onnx.data`. The metadata of a backward graph,
@@ -42,8 +45,10 @@ def to_onnx(
         path: the file.
         data: the data of its variables, by label.
         overwrite: whether to replace an existing file.
-        in_file: the names and shapes in an original file, from `from_onnx`, to use for
-            inputs, outputs, initializers and gradients.
+        in_file: how tensors appear in an original file, from `from_onnx`: their names, and
+            the types and shapes of inputs, outputs, initializers and gradients.
+        target: "onnx" for what is fastest in ONNX Runtime, or "onnx-portable" for what any
+            engine computes right.
 
     Raises:
         UnsupportedError: ONNX does not have an operation.
@@ -53,8 +58,10 @@ def to_onnx(
     metadata: dict[str, Any] = {}
     if isinstance(graph, Backward):
         metadata = {"gradients": graph.gradients, "seeds": graph.seeds}
+        in_file = _with_shapes(in_file or InFile(), graph)
         graph = graph.graph
-    write(graph, path, data or {}, overwrite=overwrite, in_file=in_file, **metadata)
+    settings: dict[str, Any] = {"in_file": in_file, "target": target}
+    write(graph, path, data or {}, overwrite=overwrite, **settings, **metadata)
 
 
 def write(
@@ -64,43 +71,80 @@ def write(
     *,
     overwrite: bool,
     defaults: Data | None = None,
+    trained: Iterable[str] = (),
     in_file: InFile | None = None,
+    target: str = "onnx",
     **metadata: Mapping[str, str],
 ) -> None:
-    """Writes a graph, lowered for ONNX Runtime; see `to_onnx`. `defaults` are the values of
+    """Writes a graph, lowered for a target; see `to_onnx`. `defaults` are the values of
     inputs that need not be fed, `metadata` what tensors are to each other, by name.
     """
     require_onnx()
     from nnef_grad.targets.onnx import operators as _operators  # noqa: F401
     from nnef_grad.targets.onnx.nodes import Nodes
+    from nnef_grad.targets.onnx.precision import in_double
     from nnef_grad.targets.onnx.storage import store
 
     place = Path(path)
     with writing(path):
         refuse_existing(place, overwrite=overwrite)
-    lowered = lower(graph, "onnx")
-    arrays = {label.lower(): array for label, array in data.items()} | lowered.data
+    if target not in ONNX_TARGETS:
+        names = " or ".join(f"'{name}'" for name in ONNX_TARGETS)
+        raise UsageError(f"the target of an ONNX file is {names}, and not '{target}'")
+    lowered = lower(graph, target)
+    arrays = {label_key(label): array for label, array in data.items()} | lowered.data
     labels = lowered.graph.labels.values()
-    missing = ", ".join(f"'{label}'" for label in labels if label.lower() not in arrays)
+    missing = ", ".join(
+        f"'{label}'" for label in labels if label_key(label) not in arrays
+    )
     if missing:
         message = f"there are no data for the variables with the labels {missing}"
         raise UsageError(message)
-    appearance = _with_gradients(in_file or InFile(), metadata)
-    nodes = Nodes(lowered.graph, arrays, appearance)
-    tensors = lowered.graph.tensors
+    appearance = _with_gradients(
+        in_file or InFile(), metadata, {*trained, *(defaults or ())}
+    )
+    whole = in_double(lowered.graph)
+    nodes = Nodes(whole, arrays, appearance)
+    tensors = whole.tensors
     for name, value in (defaults or {}).items():
         tensor = tensors[name]
         nodes.put(tensor, value, f"the input '{name}'", DTYPES[tensor.dtype])
-    store(nodes.model(lowered.graph, metadata), nodes.arrays, place, overwrite)
+    store(nodes.model(whole, metadata), nodes.arrays, place, overwrite)
 
 
-def _with_gradients(own: InFile, metadata: Mapping[str, Mapping[str, str]]) -> InFile:
-    """How tensors appear, and those that are called after them, such as gradients."""
+def _with_gradients(
+    own: InFile, metadata: Mapping[str, Mapping[str, str]], trained: Container[str]
+) -> InFile:
+    """How tensors appear, and those that are called after them, such as gradients. What is
+    trained stays in single precision: a step moves it by less than half precision tells
+    apart.
+    """
     names, shapes = dict(own.names), dict(own.shapes)
-    for related in metadata.values():
+    types = {name: kind for name, kind in own.types.items() if name not in trained}
+    for what, related in metadata.items():
         for name, other in related.items():
-            if name in own.names and other.endswith(name):
-                names[other] = other.removesuffix(name) + own.names[name]
-            if name in own.shapes:
+            if (called := own.after(name, other)) != other:
+                names[other] = called
+            if name in own.shapes and what != "gradients":
                 shapes[other] = own.shapes[name]
-    return InFile(names, shapes)
+            if name in types:
+                types[other] = types[name]
+    return own._replace(names=names, shapes=shapes, types=types)
+
+
+# Derivatives that have the shapes of what they are derivatives with respect to.
+_LIKE_OPERANDS = ("gradient", "hvp", "saliency", "penalty")
+
+
+def _with_shapes(own: InFile, backward: Backward) -> InFile:
+    """How tensors appear, and their gradients: in their shapes, after an axis of examples
+    where there is a gradient for each.
+    """
+    if backward.kind not in _LIKE_OPERANDS:
+        return own
+    shapes, tensors = dict(own.shapes), backward.graph.tensors
+    for name, gradient in backward.gradients.items():
+        if (wanted := own.shapes.get(name)) is not None:
+            before = tensors[gradient].shape[: int(backward.per_example)]
+            shapes[gradient] = (*before, *wanted)
+    return own._replace(shapes=shapes)

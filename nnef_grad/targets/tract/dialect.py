@@ -12,12 +12,15 @@ from functools import cache
 from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate_body
+from nnef_grad.graph.atoms import Quotient
+from nnef_grad.graph.extents import Extent, OpenExtentError, atoms_in, bounds
 from nnef_grad.graph.ir import Graph, Operation, Result, Tensor
 from nnef_grad.graph.loops import is_loop, loops_in, with_bodies
-from nnef_grad.graph.names import NameSupply, with_names
+from nnef_grad.graph.names import with_told_names
 from nnef_grad.graph.passes import without_needless
-from nnef_grad.graph.printer import print_graph
-from nnef_grad.graph.symbols import symbols
+from nnef_grad.graph.printer import has_plain_names, print_graph
+from nnef_grad.graph.symbols import conditions, symbols
+from nnef_grad.language.identifiers import is_plain
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
@@ -34,11 +37,14 @@ def print_in_dialect(graph: Graph) -> str:
     spelled = _in_dialect(graph)
     graphs = (spelled, *(loop.body for loop in loops_in(spelled)))
     registries = {f.registry for g in graphs for f in g.fragments if f.registry}
+    if not has_plain_names(spelled):
+        registries.add(TRACT_CORE)
     return print_graph(
         spelled,
         [
             *(f"tract_registry {registry}" for registry in sorted(registries)),
             *(f"tract_symbol {symbol}" for symbol in symbols(spelled)),
+            *(f"tract_assert {condition}" for condition in conditions(spelled)),
         ],
     )
 
@@ -97,18 +103,26 @@ _SPELLINGS: dict[str, tuple[Callable[..., Sequence[Result]], Condition]] = {
 }
 
 
+def refuse_quotients(graph: Graph) -> Graph:
+    """The graph, unless it has sizes that tract does not read: what is divided by a symbol.
+    What may be negative it divides toward zero.
+    """
+    for own in (graph, *(loop.body for loop in loops_in(graph))):
+        for operation in own.operations:
+            for atom in atoms_in(tuple(operation.settings.values())):
+                if isinstance(atom, Quotient) and (
+                    isinstance(atom.by, Extent) or bounds(atom.whole)[0] < 0
+                ):
+                    what = f"tract cannot divide by the extent {atom.by}, in {atom}"
+                    raise OpenExtentError(what).of(operation.name, operation.place)
+    return graph
+
+
 # tract reads names that begin with these as literals.
 _MISREAD = ("inf", "true", "false")
 
 
 def rename_misread(graph: Graph) -> Graph:
     """The graph with other names for tensors whose names are misread."""
-    misread = [name for name in graph.tensors if name.startswith(_MISREAD)]
-    if not misread:
-        return graph
-    supply = NameSupply(graph.tensors)
-    names = {name: supply.fresh(f"_{name}") for name in misread}
-    interface = dict.fromkeys((*graph.input_names, *graph.output_names))
-    told = [name for name in interface if name in names]
-    notes = (f"  {names[name]}: what '{name}' is called here" for name in told)
-    return replace(with_names(graph, names), notes=(*graph.notes, *notes))
+    plain = filter(is_plain, graph.tensors)
+    return with_told_names(graph, {n: f"_{n}" for n in plain if n.startswith(_MISREAD)})

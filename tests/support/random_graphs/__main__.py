@@ -3,7 +3,8 @@ of that many graphs against torch's; the exit code is 1 where some are wrong.
 
 `--target portable` runs their backward graphs in the runtimes of a target instead, those of
 `--order 2` as well. With `--open`, their batch and their number of steps are symbols, and they
-have loops: `--open --target onnx`.
+have loops: `--open --target onnx`. With `--open images`, height and width are symbols too, and
+a table tells where a number is needed.
 `--replay 1:42` runs graph 42 of seed 1 alone, twice, and `--show 1:42` prints it.
 """
 
@@ -12,13 +13,22 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from . import open_graphs, open_images
 from .compare import compare
 from .generate import make_graph
 from .open_compare import run_open
+from .open_images_compare import run_images
 from .run import report, run
 from .runtimes import run_in_runtimes
+
+# The kinds of graphs with symbols: how one is made, and how many are compared.
+OPEN: dict[str, tuple[Callable[..., Any], Callable[..., int]]] = {
+    "loops": (open_graphs.make_graph, run_open),
+    "images": (open_images.make_graph, run_images),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,18 +39,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--target", help="run them in the runtimes of a target")
-    parser.add_argument("--open", action="store_true", help="with symbols and loops")
+    parser.add_argument(
+        "--open", nargs="?", const="loops", choices=[*OPEN], help="with symbols"
+    )
     parser.add_argument("--order", type=int, default=1, help="of gradients in runtimes")
     parser.add_argument("--show", metavar="SEED:NUMBER", help="print a graph")
     parser.add_argument("--replay", metavar="SEED:NUMBER", help="run a graph alone")
     options = parser.parse_args(arguments)
+    made, compared = OPEN.get(options.open, (make_graph, run_in_runtimes))
     if options.show:
-        print(make_graph(*_numbers(options.show)).text)
+        print(made(*_numbers(options.show)).text)
         return 0
     if options.replay:
         return _replay(*_numbers(options.replay))
     if options.target:
-        compared = run_open if options.open else run_in_runtimes
         failed = compared(options.seed, options.graphs, options.target, options.order)
         return 1 if failed else 0
     twice = options.graphs // 10 if options.twice is None else options.twice

@@ -15,7 +15,7 @@ from support.runtimes.cases import Case, relative_error
 from support.runtimes.harness import consumers_of
 from support.runtimes.matrix import Example, verdicts
 
-from .open_graphs import NUMBERS, Numbers, OpenGraph, Tensors, make_graph, values
+from .open_graphs import Numbers, OpenGraph, Tensors, make_graph, values
 from .runtimes import CHUNK, CONDITION, TOLERANCE
 
 EXACT = 1e-7
@@ -70,9 +70,9 @@ def examples(graph: OpenGraph, target: str, order: int) -> dict[str, Example]:
     assert not lowered.data
     text = nnef_grad.dumps(lowered.graph)
     found = {}
-    for numbers in NUMBERS:
-        inputs, variables = _fed(graph, backward, numbers)
-        expected = _expected(function, backward, inputs, variables, numbers)
+    for numbers in graph.sizes:
+        inputs, variables = fed(graph, backward, numbers)
+        expected = compared(function, backward, inputs, variables, numbers)
         feeds = {name: tensor.detach().numpy() for name, tensor in inputs.items()}
         data = {name: tensor.detach().numpy() for name, tensor in variables.items()}
         with np.errstate(all="ignore"):
@@ -83,7 +83,7 @@ def examples(graph: OpenGraph, target: str, order: int) -> dict[str, Example]:
     return found
 
 
-def _fed(
+def fed(
     graph: OpenGraph, backward: nnef_grad.Graph, numbers: Numbers
 ) -> tuple[Tensors, Tensors]:
     """Random inputs and variables of the backward graph."""
@@ -91,6 +91,8 @@ def _fed(
     sized = with_numbers(backward, numbers)
     shapes = {name: sized.tensors[name].shape for name in sized.input_names}
     inputs = values(shapes, numbers, generator)
+    # The same at all numbers, as a file has them.
+    generator.manual_seed(len(graph.text))
     variables = values(graph.variables, numbers, generator)
     variables = {name: (tensor / 2).detach() for name, tensor in variables.items()}
     for tensor in (*inputs.values(), *variables.values()):
@@ -98,7 +100,7 @@ def _fed(
     return inputs, variables
 
 
-def _expected(
+def compared(
     function: Function,
     backward: nnef_grad.Graph,
     inputs: Tensors,

@@ -31,6 +31,18 @@ Shape = tuple[Any, ...]
 Numbers = Mapping[str, int]
 Tensors = dict[str, Tensor]
 
+
+@dataclass(frozen=True)
+class Expression:
+    """A number that is computed: of symbols, and of the extents of tensors."""
+
+    text: str
+    at: Callable[[Numbers, Mapping[str, Tensor]], int]
+
+    def __repr__(self) -> str:
+        return self.text
+
+
 BATCH, STEPS = Symbol("B"), Symbol("T")
 # A graph is drawn at these; the others are what it must be right for as well.
 DRAWN: Numbers = {"B": 3, "T": 4}
@@ -109,9 +121,51 @@ def run(
             statement.run(tensors, numbers)
             continue
         operands = [_value(operand, tensors) for operand in statement.operands]
-        attributes = {k: _sized(v, numbers) for k, v in statement.attributes.items()}
+        attributes = {
+            k: sized(v, numbers, tensors) for k, v in statement.attributes.items()
+        }
+        for read in _AS_TRACT_READS.get(statement.operation, ()):
+            read(operands, attributes)
         results = oracle.apply(statement.operation, operands, attributes)
         tensors.update(zip(statement.outputs, results, strict=True))
+
+
+def _turn(operands: list[Any], attributes: dict[str, Any]) -> None:
+    """The filter [out, in / groups, ...] becomes [in, out / groups, ...]."""
+    _, weight, *_ = operands
+    parts = weight.reshape(attributes["groups"], -1, *weight.shape[1:])
+    operands[1] = parts.transpose(1, 2).flatten(0, 1)
+
+
+def _ignore_border(operands: list[Any], attributes: dict[str, Any]) -> None:
+    attributes["border"] = "ignore"
+
+
+def _from_0_to_0(operands: list[Any], attributes: dict[str, Any]) -> None:
+    """That is nothing, and not the whole axis."""
+    window = (attributes[name] for name in ("axes", "begin", "end"))
+    ends = [
+        (operands[0].shape[axis],) * 2 if begin == end == 0 else (begin, end)
+        for axis, begin, end in zip(*window, strict=True)
+    ]
+    attributes["begin"], attributes["end"] = map(list, zip(*ends, strict=True))
+
+
+def _check_factor(operands: list[Any], attributes: dict[str, Any]) -> None:
+    """The oracle itself leaves out what remains."""
+    pairs = zip(operands[0].shape[2:], attributes["factor"], strict=True)
+    if any(extent % factor for extent, factor in pairs):
+        raise ValueError("the factor must divide the extents")
+
+
+# How tract's dialect differs from the standard, and the standard from the oracle.
+_AS_TRACT_READS: Mapping[str, Sequence[Callable[[list[Any], dict[str, Any]], None]]] = {
+    "deconv": [_turn],
+    "slice": [_from_0_to_0],
+    "max_pool": [_ignore_border],
+    "nearest_downsample": [_check_factor],
+    "area_downsample": [_check_factor],
+}
 
 
 def _value(operand: Any, tensors: Tensors) -> Any:
@@ -120,21 +174,30 @@ def _value(operand: Any, tensors: Tensors) -> Any:
     return tensors[operand] if isinstance(operand, str) else operand
 
 
-def _sized(value: Any, numbers: Numbers) -> Any:
-    if isinstance(value, list):
-        return [_sized(item, numbers) for item in value]
+def sized(value: Any, numbers: Numbers, tensors: Mapping[str, Tensor]) -> Any:
+    """A value, or nested lists of them, with the numbers of what is computed in it."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(sized(item, numbers, tensors) for item in value)
+    if isinstance(value, Expression):
+        return value.at(numbers, tensors)
     return numbers[value] if isinstance(value, Symbol) else value
 
 
 @dataclass(frozen=True)
 class OpenGraph:
-    """A graph; the tensors that enter it are called as its variables are labelled."""
+    """A graph; the tensors that enter it are called as its variables are labelled.
+
+    Attributes:
+        sizes, refused: numbers of its symbols that it takes, and that it does not.
+    """
 
     name: str
     statements: tuple[Statement | Loop, ...]
     inputs: Mapping[str, Shape]
     variables: Mapping[str, Shape]
     outputs: tuple[str, ...]
+    sizes: tuple[Numbers, ...] = NUMBERS
+    refused: tuple[Numbers, ...] = ()
 
     @property
     def text(self) -> str:
@@ -151,12 +214,14 @@ class OpenGraph:
             ),
             *(statement.text for statement in self.statements),
         ]
+        extents = {n for shape in self.inputs.values() for n in shape}
+        symbols = sorted(n for n in extents if isinstance(n, Symbol))
         head = f"graph net( {', '.join(self.inputs)} ) -> ( {', '.join(self.outputs)} )"
         body = "\n".join(f"    {line}" for line in lines)
         return "\n".join(
             [
                 "version 1.0;\nextension tract_registry tract_core;",
-                *(f"extension tract_symbol {symbol};" for symbol in DRAWN),
+                *(f"extension tract_symbol {symbol};" for symbol in symbols),
                 *(f"\n{loop.fragment}" for loop in loops),
                 f"\n{head}\n{{\n{body}\n}}\n",
             ]
@@ -214,7 +279,7 @@ class Draw:
         """Adds a statement whose results have numbers that are not too large."""
         for name, shape in shapes.items():
             tensor = self.tensors[name]
-            assert list(tensor.shape) == _sized([*shape], DRAWN), statement.text
+            assert list(tensor.shape) == sized([*shape], DRAWN, {}), statement.text
             if not bool((tensor.double().abs() < LARGEST).all()):
                 raise RejectedError
         self.statements.append(statement)
@@ -291,7 +356,8 @@ def choice(draw: Draw) -> None:
 
 def reduction(draw: Draw) -> None:
     x = draw.pick()
-    axes = sorted(draw.random.sample(range(3), draw.random.randint(1, 2)))
+    rank = len(draw.shapes[x])
+    axes = sorted(draw.random.sample(range(rank), draw.random.randint(1, rank - 1)))
     operation = draw.random.choice(
         ["sum_reduce", "mean_reduce", "max_reduce", "min_reduce"]
     )
@@ -300,12 +366,13 @@ def reduction(draw: Draw) -> None:
 
 
 def softmax(draw: Draw) -> None:
-    draw.emit("softmax", draw.pick(), axes=[draw.random.randrange(3)])
+    x = draw.pick()
+    draw.emit("softmax", x, axes=[draw.random.randrange(len(draw.shapes[x]))])
 
 
 def normalization(draw: Draw) -> None:
     x = draw.pick()
-    axes = [draw.random.randrange(3)]
+    axes = [draw.random.randrange(len(draw.shapes[x]))]
     shape = tuple(1 if i in axes else n for i, n in enumerate(draw.shapes[x]))
     mean = draw.emit_as(shape, "mean_reduce", x, axes=axes)
     centered = draw.emit("sub", x, mean)
@@ -447,7 +514,7 @@ def _step(draw: Draw, scanned: str, state: str, prefix: str) -> Draw:
         {**{n: draw.tensors[n] for n in read}, "xs": first, "h": draw.tensors[state]},
         draw.variables,
     )
-    _fill(step, INSIDE, draw.random.randint(1, 6))
+    fill(step, INSIDE, draw.random.randint(1, 6))
     return step
 
 
@@ -475,7 +542,7 @@ MOVES: Mapping[Callable[[Draw], Any], float] = {
 }
 
 
-def _fill(draw: Draw, moves: Mapping[Callable[[Draw], Any], float], size: int) -> None:
+def fill(draw: Any, moves: Mapping[Callable[[Any], Any], float], size: int) -> None:
     """Operations up to a number, if that many fit."""
     for _ in range(ATTEMPTS * size):
         if len(draw.statements) >= size:
@@ -500,7 +567,7 @@ def make_graph(seed: int, number: int) -> OpenGraph:
     generator = torch.Generator().manual_seed(random.getrandbits(60))
     tensors = values(inputs, DRAWN, generator)
     draw = Draw(random, "t", dict(inputs), tensors, {})
-    _fill(draw, MOVES, random.randint(3, 16))
+    fill(draw, MOVES, random.randint(3, 16))
     return OpenGraph(
         name, tuple(draw.statements), inputs, dict(draw.variables), _outputs(draw)
     )
@@ -511,7 +578,7 @@ def values(
 ) -> Tensors:
     """Random numbers, the same in single precision."""
     return {
-        name: torch.randn(_sized([*shape], numbers), generator=generator).double()
+        name: torch.randn(sized([*shape], numbers, {}), generator=generator).double()
         for name, shape in shapes.items()
     }
 

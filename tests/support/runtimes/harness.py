@@ -70,9 +70,10 @@ def missing(consumer: str) -> str:
 
 def consumers_of(target: str) -> tuple[str, ...]:
     """What runs the graphs of a target: tract is one consumer, with operations of its own
-    and without.
+    and without, and so is ONNX Runtime, alone and for all engines of ONNX.
     """
-    return tuple(name.removesuffix("-standard") for name in TARGETS[target])
+    names = (name.removesuffix("-standard") for name in TARGETS[target])
+    return tuple("onnx" if name == "engines" else name for name in names)
 
 
 def needs(*consumers: str) -> None:

@@ -170,6 +170,12 @@ RANDOM = "make (it|them) an input"
 NUMBERS = np.random.default_rng(0)
 
 
+def closed(make: Any) -> Any:
+    """Draws from a generator that no attribute leads to."""
+    generator = make(0)
+    return lambda _: generator.random()
+
+
 class Layers(nn.Module):  # type: ignore[misc]
     """Layers that are left out at random, or in an order at random."""
 
@@ -194,6 +200,10 @@ PYTHON = {
     "random": lambda _: random.random(), "uniform": lambda _: uniform(0, 1),
     "numpy": lambda _: np.random.rand(), "a new generator": lambda _: np.random.default_rng().random(),
     "a generator of the file": lambda _: NUMBERS.random(),
+    "a closure": closed(random.Random), "a closure, numpy": closed(np.random.default_rng),
+    "no seed": lambda _: random.Random().random(), "no seed, numpy": lambda _: np.random.RandomState().rand(),
+    "no seed, bits": lambda _: np.random.Generator(np.random.PCG64()).random(),
+    "the system": lambda _: random.SystemRandom().random(),
     "an own generator": lambda m: m.own.random(), "an old generator": lambda m: m.legacy.rand(),
 }  # fmt: skip
 

@@ -98,7 +98,23 @@ def reduced(reduce: str, includes: bool) -> dict[str, Case]:
     }  # fmt: skip
 
 
+def with_loops(x: Any) -> Any:
+    """The means of neighbors, without edges from a node to itself, and then with these."""
+    edges = EDGES[:, EDGES[0] != EDGES[1]]
+    loops = torch.arange(x.shape[0]).expand(2, -1)
+    source, target = torch.cat([edges, loops], 1)
+    return scatter(x[source], target, "mean")
+
+
+def of_classes(x: Any) -> Any:
+    """The rows of a known class."""
+    classes = torch.tensor([1, 0, 2, 1, 1])
+    return x[(classes == 1).nonzero().squeeze(1)] * x[classes == 1].sum(0)
+
+
 CASES: Cases = {
+    "edges without loops": of(with_loops, lambda r: [r(NODES, 3)]),
+    "rows of a class": of(of_classes, lambda r: [r(NODES, 3)]),
     **{name: case for r in REDUCTIONS for i in (False, True) for name, case in reduced(r, i).items()},
     "mean of integers": of(lambda x, i: x.scatter_reduce(0, i, x, "mean"), lambda r: [r.ints(9, 4), r.ints(4, 4)], refused="mean of integers is rounded"),
     "largest of integers": of(lambda x, y, i: x.scatter_reduce(0, i, x + 1, "amax", include_self=False) * y, lambda r: [r.ints(9, 4), r(4), r.ints(4, 4)]),

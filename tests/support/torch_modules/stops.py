@@ -347,6 +347,19 @@ class Checkpointed(nn.Module):  # type: ignore[misc]
         return checkpoint(self.body, x, use_reentrant=self.is_reentrant) * x
 
 
+def stopped_in_checkpoint(x: Any) -> Any:
+    """What is run again in the backward pass stops gradients there."""
+
+    def part(v: Any) -> Any:
+        with torch.no_grad():
+            scale = v * v
+        return scale * v.detach() * v.sin() + v.data * scale
+
+    with torch.no_grad():
+        known = checkpoint(part, x, use_reentrant=True)
+    return checkpoint(part, x, use_reentrant=True) * known
+
+
 def written_without(x: Any) -> Any:
     y = x * 2
     with torch.no_grad():
@@ -405,11 +418,12 @@ CASES: Cases = {
     "own backward, vmap": of(lambda x: torch.vmap(ExactNew.apply)(x) * x, lambda r: [r(3)], refused="'ExactNew' has its own backward function"),
     **{f"own backward, {name}": of(lambda x, f=f: (exactly(f)(x * 2) + x) * x, lambda r: [r(3)], options={"allow_own_backward": True}) for name, f in INSIDE.items()},
     "own backward, and stops outside": of(lambda x: exactly(lambda x: (x.detach() * 2).exp())(x.detach()) * x, lambda r: [r(3)], options={"allow_own_backward": True}),
-    "hook of a tensor": of(hooked, lambda r: [r(3)], refused="a hook that changes gradients"),
+    "hook of a tensor": of(hooked, lambda r: [r(3)], refused="a hook, which could change gradients"),
     "hook of a module": Case(Hooked, lambda r: [r(2, 3)], refused="module 'linear' has a hook"),
     "hook of a parameter": Case(HookedParameter, lambda r: [r(2, 3)], refused="parameter 'weight' has a hook"),
     "forward hook": Case(ForwardHook, lambda r: [r(2, 3)]),
     "checkpoint": Case(lambda: Checkpointed(False), lambda r: [r(2, 3)]),
+    "checkpoint, with stops": of(stopped_in_checkpoint, lambda r: [r(3)]),
     "checkpoint, reentrant": Case(lambda: Checkpointed(True), lambda r: [r(2, 3)]),
     "a write in a block": of(written_without, lambda r: [r(3)], refused="written into where gradients are disabled"),
     "no_grad over argmax": of(lambda x: x.gather(1, x.argmax(1, keepdim=True)), lambda r: [r(3, 4)]),

@@ -1,11 +1,14 @@
-"""Branches, loops and sequences. Branches are taken, and a sequence is a list of values. Scan
-is a loop of the graph; the iterations of Loop, too, where they are many or of an open
-number. Otherwise these are put one after the other: their number is known in each of them.
+"""Branches, loops and sequences. The branch of a known condition is taken; of another one both
+are computed. A sequence is a list of values. Scan is a loop of the graph; the iterations of
+Loop, too, where they are many or of an open number. Otherwise these are put one after the
+other: their number is known in each of them. Where a loop may end early, the states stay as
+they are from there on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -13,8 +16,9 @@ from onnx.numpy_helper import to_array
 
 from nnef_grad.emit.arithmetic import MAX_TENSORS
 from nnef_grad.emit.bodies import LONGEST
+from nnef_grad.frontends.expansions.branches import chosen
 from nnef_grad.frontends.expansions.loops import loop
-from nnef_grad.frontends.onnx.reading import Node, onnx_op
+from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.onnx.validity import graphs_of
 from nnef_grad.frontends.values import dtype_of, is_known, shape_of
 from nnef_grad.graph.extents import may_exceed
@@ -24,16 +28,27 @@ from nnef_grad.graph.loops import Way
 
 @onnx_op("If")
 def _branch(node: Node, condition: Any) -> list[Any]:
-    is_first = known_number(node, condition, "its condition")
-    graph = node.attributes["then_branch" if is_first else "else_branch"]
-    return node.reading.run(graph, dict(node.around))
+    then, otherwise = (node.attributes[f"{name}_branch"] for name in ("then", "else"))
+    if is_known(condition):
+        taken = then if np.asarray(condition).item() else otherwise
+        return node.reading.run(taken, dict(node.around))
+    settings = node.reading.settings_behind(condition)
+    advice = f"; with {settings} as a constant, only one is"
+    told = f"both branches are computed{advice if settings else ''}"
+    node.warn(told)
+    with node.reading.blaming(node, told):
+        graphs = (then, otherwise)
+        results = [node.reading.run(graph, dict(node.around)) for graph in graphs]
+    return chosen(node, condition, *results)
 
 
 def known_number(node: Node, value: Any, what: str) -> Any:
     """The number that a value is known to be."""
-    advice = "export the network with a fixed one"
-    message = f"{what} depends on the values of its operands: {advice}"
-    node.require(is_known(value), message)
+    if not is_known(value):
+        message = f"{what} depends on the values of its operands"
+        if not (settings := node.reading.settings_behind(value)):
+            node.refuse(f"{message}: export the network with a fixed one")
+        node.refuse(f"{message}: make {settings} a constant", "constant")
     return np.asarray(value).item()
 
 
@@ -125,7 +140,9 @@ def _scan(node: Node, *operands: Any) -> list[Any]:
         for x, way in zip(operands[first:], _ways(node, "input", count), strict=True)
     ]
     outward = _ways(node, "output", len(node.attributes["body"].output) - first)
-    return _kept(node, operands[:first], scanned, outward, list)
+    return _kept(
+        node, operands[:first], scanned, outward, list, lambda _, outcome: outcome
+    )
 
 
 def _ways(node: Node, side: str, count: int) -> list[Way]:
@@ -139,14 +156,64 @@ def _loop(node: Node, limit: Any, condition: Any, *states: Any) -> list[Any]:
     count = _MOST + 1 if limit is None else known_number(node, limit, "its length")
     if limit is None or not may_exceed(count, LONGEST):
         return _one_by_one(node, count, condition, states)
-    node.require(_goes_on(node, condition), "its condition must be true")
     numbers = node("cast", node.positions(count, 0, 1), dtype="integer", hint="numbers")
     outward = [Way(0)] * (len(node.attributes["body"].output) - 1 - len(states))
-    return _kept(
-        *(node, states, [(numbers, Way(0))], outward),
-        lambda inner: [inner[-1], np.array(True), *inner[:-1]],
-        skipped=1,
+    whole = [(numbers, Way(0))], outward
+    is_on = True if condition is None else condition
+    if is_known(is_on):
+        node.require(bool(is_on), "its condition must be true")
+        with suppress(_EndsByValueError):
+            return _kept(node, states, *whole, _numbered, _endless)
+    _refuse_rows(node, len(states))
+    _, *results = _kept(
+        *(node, [node.reshaped(is_on, []), *states], *whole),
+        lambda inner: [inner[-1], np.array(True), *inner[1:-1]],
+        lambda inner, outcome: _after(node, inner[0], inner[1:-1], outcome),
     )
+    return results
+
+
+class _EndsByValueError(Exception):
+    """A loop may end early, by a condition that is not known."""
+
+
+def _numbered(inner: Sequence[Any]) -> list[Any]:
+    return [inner[-1], np.array(True), *inner[:-1]]
+
+
+def _endless(_: Sequence[Any], outcome: Sequence[Any]) -> Sequence[Any]:
+    """The results of an iteration that another one follows."""
+    goes_on, *results = outcome
+    if not is_known(goes_on) or not bool(goes_on):
+        raise _EndsByValueError
+    return results
+
+
+def _after(
+    node: Node, is_on: Any, states: Sequence[Any], outcome: Sequence[Any]
+) -> list[Any]:
+    """Whether a loop goes on after an iteration, the states, and rows. Where it had ended
+    before, the states are as they were.
+    """
+    goes_on, *results = outcome
+    count = len(states)
+    if not is_known(is_on):
+        results[:count] = chosen(node, is_on, results[:count], states)
+    if not (is_known(is_on) or is_known(goes_on)):
+        goes_on = node("and", node.reshaped(is_on, []), node.reshaped(goes_on, []))
+    elif not is_known(is_on) and bool(goes_on):
+        goes_on = is_on
+    return [goes_on, *results]
+
+
+def _refuse_rows(node: Node, states: int) -> None:
+    """Refuses rows of which there are as many as there are iterations."""
+    node.warn(
+        "all iterations are computed, as which of them is the last depends on values"
+    )
+    is_used = any(map(node.uses, range(states, len(node.proto.output))))
+    what = "how often it is repeated depends on values, and it returns what it collects"
+    node.require(not is_used, what)
 
 
 # ---- A loop of the graph ----
@@ -158,13 +225,14 @@ def _kept(
     scanned: Sequence[tuple[Any, Way]],
     outward: Sequence[Way],
     arguments: Callable[[Sequence[Any]], list[Any]],
-    skipped: int = 0,
+    outcome_of: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]],
 ) -> list[Any]:
-    """The last states, and what is collected. `arguments` makes those of the body, whose
-    first results are skipped: a condition.
+    """The last states, and what is collected. Of the states and the parts of a step
+    `arguments` makes those of the body; of these, and of what the body returns,
+    `outcome_of` the next states and the rows.
     """
     graph, full = node.attributes["body"], dict(_outer(node))
-    started = [_tensor(node, x) for x in states]
+    started = [tensor_of(node, x) for x in states]
     ways = [way for _, way in scanned]
     operands = [*full.values(), *started, *(node.tensor(x) for x, _ in scanned)]
     first, last = len(full), len(full) + len(started)
@@ -173,12 +241,11 @@ def _kept(
         pairs = zip(inputs[last:], ways, strict=True)
         parts = [node("squeeze", x, hint="element", axes=[w.axis]) for x, w in pairs]
         names = (value.name for value in graph.input)
-        own = dict(zip(names, arguments([*inputs[first:last], *parts]), strict=True))
+        inner = [*inputs[first:last], *parts]
+        own = dict(zip(names, arguments(inner), strict=True))
         around = {**node.around, **dict(zip(full, inputs, strict=False))}
         outcome = node.reading.run(graph, {**around, **own})
-        goes_on = all(is_known(x) and bool(x) for x in outcome[:skipped])
-        node.require(goes_on, "its condition must be true")
-        results = [_tensor(node, x) for x in outcome[skipped:]]
+        results = [tensor_of(node, x) for x in outcome_of(inner, outcome)]
         for state, result in zip(started, results, strict=False):
             is_same = (state.shape, state.dtype) == (result.shape, result.dtype)
             node.require(is_same, "its states must keep their shapes and types")
@@ -197,7 +264,7 @@ def _outer(node: Node) -> Iterator[tuple[str, Tensor]]:
         array = to_array(stored)
         if array.dtype.kind == "f" and array.ndim:
             yield stored.name, reading.stored(stored.name, array)
-    for name in dict.fromkeys(_free_names(graph)):
+    for name in dict.fromkeys(free_names(graph)):
         if name not in node.around:
             continue
         value = reading.value(node.around, name)
@@ -207,18 +274,18 @@ def _outer(node: Node) -> Iterator[tuple[str, Tensor]]:
             yield name, value
 
 
-def _free_names(graph: Any) -> Iterator[str]:
+def free_names(graph: Any) -> Iterator[str]:
     """The names that a graph reads from outside, and the graphs in it."""
     own = {value.name for value in (*graph.input, *graph.initializer)}
     for node in graph.node:
         yield from (name for name in node.input if name and name not in own)
         for inner in graphs_of(node):
-            yield from (name for name in _free_names(inner) if name not in own)
+            yield from (name for name in free_names(inner) if name not in own)
         own.update(node.output)
     yield from (value.name for value in graph.output if value.name not in own)
 
 
-def _tensor(node: Node, x: Any) -> Tensor:
+def tensor_of(node: Node, x: Any) -> Tensor:
     """A value as a state: a number is one as well."""
     operand = node.tensor(x)
     if isinstance(operand, Tensor):
@@ -259,12 +326,19 @@ def _one_by_one(
     body = node.attributes["body"]
     names = [item.name for item in body.input]
     rows: list[list[Any]] = []
-    while len(rows) < count and _goes_on(node, condition):
+    is_on, ends_by_value = True if condition is None else condition, False
+    while len(rows) < count and not (is_known(is_on) and not bool(is_on)):
+        if count > _MOST:
+            known_number(node, is_on, "its condition")
+        if not is_known(is_on) and not ends_by_value:
+            ends_by_value = True
+            _refuse_rows(node, len(states))
         node.require(len(rows) < _MOST, f"it has more than {_MOST} iterations")
         states = [np.asarray(x) if isinstance(x, np.generic) else x for x in states]
         arguments = np.asarray(len(rows)), np.asarray(True), *states
         inner = {**node.around, **dict(zip(names, arguments, strict=True))}
-        condition, *results = node.reading.run(body, inner)
+        outcome = node.reading.run(body, inner)
+        is_on, *results = _after(node, is_on, states, outcome)
         states, row = results[: len(states)], results[len(states) :]
         rows.append(row)
     collected = range(len(states), len(node.proto.output))
@@ -272,7 +346,3 @@ def _one_by_one(
     node.require(not is_empty, "it has no iterations, whose results are collected")
     columns = zip(*rows, strict=True)
     return [*states, *(stacked(node, list(column), 0) for column in columns)]
-
-
-def _goes_on(node: Node, condition: Any) -> bool:
-    return condition is None or bool(known_number(node, condition, "its condition"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.frontends.onnx.reading import FORMULAS, Node, onnx_op
+from nnef_grad.frontends.onnx.node import FORMULAS, Node, onnx_op
 from nnef_grad.frontends.values import (
     broadcast_shapes,
     dtype_of,

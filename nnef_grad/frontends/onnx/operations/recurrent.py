@@ -15,8 +15,8 @@ from nnef_grad.frontends.expansions.loops import (
     with_one_bias,
 )
 from nnef_grad.frontends.expansions.products import contract, linear, matmul
+from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.onnx.operations.elementwise import applied, settings_of
-from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.values import is_known, shape_of
 
 Function = Callable[[Any], Any]

@@ -7,12 +7,13 @@ from math import prod
 from typing import Any
 
 from nnef_grad.frontends.expansions.reductions import product
-from nnef_grad.frontends.onnx.reading import Node, onnx_op
+from nnef_grad.frontends.expansions.selection import last_of_equals
+from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.language.library import STDLIB
 
 _REDUCTIONS = {
-    "ReduceL1": "l1_reduce", "ReduceL2": "l2_reduce", "ReduceLogSum": "log_reduce",
+    "ReduceL1": "norm_1", "ReduceL2": "norm_2", "ReduceLogSum": "log_reduce",
     "ReduceLogSumExp": "log_sum_exp", "ReduceMax": "max_reduce",
     "ReduceMean": "mean_reduce", "ReduceMin": "min_reduce", "ReduceSum": "sum_reduce",
     "ReduceSumSquare": "square_reduce",
@@ -54,9 +55,27 @@ _INDICES = {"ArgMax": "argmax_reduce", "ArgMin": "argmin_reduce"}
 
 @onnx_op(*_INDICES)
 def _index(node: Node, x: Any) -> Any:
-    node.require(not node.get("select_last_index", 0), "it must be the first one")
-    axes = [node.along(0, x)]
-    return _kept(node, node(_INDICES[node.kind], x, axes=axes), axes)
+    """Where the greatest or the least element is: the first one of several, or the last."""
+    along = node.along(0, x)
+    if not node.get("select_last_index", 0):
+        return _kept(node, node(_INDICES[node.kind], x, axes=[along]), [along])
+    return _kept(node, last_of_equals(node, _INDICES[node.kind], x, along), [along])
+
+
+@onnx_op("Hardmax")
+def _hardmax(node: Node, x: Any) -> Any:
+    """One at the first greatest element of each row, and zero elsewhere."""
+    shape, along = shape_of(x), node.along(-1 if node.version >= 13 else 1, x)
+    if node.version < 13:
+        # The axes from the one that is given are one row.
+        x, along = (
+            node.reshaped(x, [prod(shape[:along]), prod(shape[along:])], "rows"),
+            1,
+        )
+    index = node.scalars(node("argmax_reduce", x, axes=[along], hint="index"))
+    positions = node.positions(shape_of(x)[along], along, len(shape_of(x)))
+    hit = node("eq", index, positions, hint="hit")
+    return node.reshaped(node("select", hit, 1.0, 0.0, hint="one"), shape)
 
 
 @onnx_op("Softmax", "LogSoftmax")
@@ -120,7 +139,7 @@ def _normalized(
     return node.expand("layer_normalization", x, scale, offset, **settings)
 
 
-@onnx_op("RMSNormalization")
+@onnx_op("RMSNormalization", "SimplifiedLayerNormalization")
 def _rms_normalization(node: Node, x: Any, scale: Any) -> Any:
     wide = node.of_rank(scale, len(shape_of(x)))
     settings: Any = {"axes": _from(node, x), "epsilon": node.get("epsilon", 1e-5)}
@@ -149,7 +168,7 @@ def _lp_normalization(node: Node, x: Any) -> Any:
 def _global_pool(node: Node, x: Any) -> Any:
     axes = list(range(2, len(shape_of(x))))
     if node.kind == "GlobalLpPool":
-        return node.expand("lp_reduce", x, axes=axes, p=float(node.get("p", 2)))
+        return node.expand("norm", x, axes=axes, p=float(node.get("p", 2)))
     name = "mean_reduce" if node.kind == "GlobalAveragePool" else "max_reduce"
     return node(name, x, axes=axes)
 

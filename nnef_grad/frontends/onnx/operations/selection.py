@@ -11,7 +11,7 @@ import numpy as np
 from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.expansions import selection as expansion
 from nnef_grad.frontends.expansions.reductions import local_response, running_sums
-from nnef_grad.frontends.onnx.reading import Node, onnx_op
+from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.values import dtype_of, is_known, shape_of
 
 # What other formats have too, with the attributes that it takes, and their defaults.
@@ -28,12 +28,14 @@ _SHARED: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
 @onnx_op(*_SHARED)
 def _shared(node: Node, *operands: Any) -> Any:
     expand, defaults = _SHARED[node.kind]
+    _require_numbers(node, operands[0])
     return expand(node, *operands, *(node.get(*item) for item in defaults.items()))
 
 
 @onnx_op("ScatterND")
 def _scatter_blocks(node: Node, x: Any, indices: Any, updates: Any) -> Any:
     """Updates in place of the blocks that their indices name, or added to them."""
+    _require_numbers(node, x)
     reduction, shape = node.get("reduction", "none"), shape_of(x)
     places = shape[: shape_of(indices)[-1]]
     if not is_known(indices) or reduction not in ("none", "add"):
@@ -56,6 +58,14 @@ def _scatter_blocks(node: Node, x: Any, indices: Any, updates: Any) -> Any:
             blocks = node("gather", blocks, last, hint="last", axis=0)
         table, updates = table[last], blocks
     return expansion.scatter_blocks(node, x, table, updates, reduction)
+
+
+def _require_numbers(node: Node, x: Any) -> None:
+    """Truth values have no sums: true and true would be 2."""
+    is_reduced = node.get("reduction", "none") != "none"
+    node.require(
+        not is_reduced or dtype_of(x) != "logical", "truth values are not reduced"
+    )
 
 
 def _put_grid(

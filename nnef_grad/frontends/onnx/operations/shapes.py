@@ -9,7 +9,7 @@ import numpy as np
 from onnx.numpy_helper import to_array
 
 from nnef_grad.frontends.expansions import selection
-from nnef_grad.frontends.onnx.reading import Node, onnx_op
+from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.values import (
     as_extents,
     broadcast_shapes,
@@ -18,7 +18,9 @@ from nnef_grad.frontends.values import (
     is_known,
     shape_of,
 )
-from nnef_grad.graph.extents import Dimension, OpenExtentError, has_symbols, may_exceed
+from nnef_grad.graph.extents import Dimension, OpenExtentError, has_symbols
+from nnef_grad.graph.learning import are_equal, equal, reaches
+from nnef_grad.graph.quotients import maximum, minimum
 from nnef_grad.language.types import LARGEST
 
 # Beyond any position.
@@ -40,6 +42,9 @@ def _constant(node: Node, _: Any) -> Any:
     value = np.zeros(1, np.float32) if attribute is None else to_array(attribute)
     items = converted(value, dtype_of(value)).reshape(-1).tolist()
     shape = node.items("input", 0)
+    if 0 in shape:
+        # It is known to be empty, whatever its other extents are.
+        return np.zeros([1 if has_symbols(n) else n for n in shape], value.dtype)
     return node("constant", dtype=dtype_of(value), shape=shape, value=items)
 
 
@@ -48,13 +53,17 @@ def _numbers(node: Node, start: Any, limit: Any, delta: Any) -> Any:
     """Whole numbers in equal steps, up to an extent with symbols."""
     names = ("start", "limit", "delta")
     first, last, step = (node.items(n, place)[0] for place, n in enumerate(names))
-    node.require(dtype_of(delta) == "integer", "its operands must be integers")
+    node.require(
+        first == int(first) and step == int(step), "it must begin and go by integers"
+    )
+    first, step = int(first), int(step)
     numbers = node.positions(-((first - last) // step), 0, 1)
     if step != 1:
         numbers = node("mul", numbers, float(step), hint="steps")
     if first != 0:
         numbers = node("add", numbers, node.scalars(start), hint="numbers")
-    return node("cast", numbers, dtype="integer")
+    is_whole = dtype_of(delta) == "integer"
+    return node("cast", numbers, dtype="integer") if is_whole else numbers
 
 
 _INSTEAD = "multiply by a mask, or choose with torch.where or torch.topk"
@@ -66,12 +75,13 @@ _REFUSED = {
     "BitwiseXor": _BITS,
     **dict.fromkeys(("Compress", "NonMaxSuppression", "NonZero", "Unique"), _OPEN),
     "EyeLike": "its operands must be known before the model is run",
-    "Hardmax": "it is not supported",
 }
 
 
 @onnx_op(*_REFUSED)
-def _refuse(node: Node, *_: Any) -> Any:
+def _refuse(node: Node, *operands: Any) -> Any:
+    if node.kind == "EyeLike" and any(has_symbols(shape_of(x)) for x in operands):
+        raise OpenExtentError("a diagonal needs the number of an open extent")
     node.refuse(_REFUSED[node.kind])
 
 
@@ -84,7 +94,9 @@ def _reshape(node: Node, x: Any, *_: Any) -> Any:
     shape = [old[axis] if extent == 0 else extent for axis, extent in enumerate(given)]
     if -1 in shape:
         rest = -prod(shape)
-        shape[shape.index(-1)] = prod(old) // rest if rest else 0
+        if has_symbols(rest):
+            node.require(reaches(rest, 1), "no extent must be 0")
+        shape[shape.index(-1)] = prod(old) // rest if rest != 0 else 0
     return node.reshaped(x, shape)
 
 
@@ -99,8 +111,15 @@ def _flatten(node: Node, x: Any) -> Any:
 def _squeeze(node: Node, x: Any, *_: Any) -> Any:
     """Squeezes all axes of extent 1 if none are given."""
     old = shape_of(x)
-    ones = [axis for axis, extent in enumerate(old) if extent == 1]
-    axes = sorted(node.axis(a, len(old)) for a in node.items("axes", 1, ones))
+    given = node.items("axes", 1, [])
+    # An open extent is taken to be none, which becomes a fact.
+    ones = [
+        axis for axis, extent in enumerate(old) if not given and are_equal(extent, 1)
+    ]
+    # Of axes that are given but none, ONNX Runtime squeezes all, and onnx no one.
+    is_none = node.operand(1) is not None and not given
+    node.require(not (is_none and ones), "axes must not be empty")
+    axes = sorted(node.axis(a, len(old)) for a in given or ones)
     return node("squeeze", x, axes=axes) if axes else x
 
 
@@ -131,9 +150,16 @@ def _split(node: Node, x: Any, *_: Any) -> Any:
     """Parts of given extents, or of equal ones."""
     axis = node.along(0, x)
     extent, count = shape_of(x)[axis], len(node.proto.output)
-    each = -(-extent // count)
-    equal = [min(each, extent - each * place) for place in range(count)]
-    return [*node("split", x, axis=axis, ratios=node.items("split", 1, equal))]
+    lengths = node.items("split", 1, [])
+    if not lengths:
+        each = -(-extent // count)
+        # Before version 18 no part is smaller than others.
+        is_even = node.version >= 18 or equal(each * count, extent)
+        node.require(is_even, f"an extent of {extent} has no {count} equal parts")
+        lengths = [minimum(each, extent - each * place) for place in range(count)]
+    message = f"parts of {lengths} are not all of an extent of {extent}"
+    node.require(equal(sum(lengths), extent), message)
+    return [*node("split", x, axis=axis, ratios=lengths)]
 
 
 @onnx_op("Expand")
@@ -161,7 +187,7 @@ def _slices(node: Node, x: Any, *_: Any) -> Any:
     if has_symbols((*begin, *end)):
         return _open_slice(node, x, along, begin, end, stride)
     columns = zip(along, begin, end, stride, strict=True)
-    counts = {axis: len(range(*each)) for axis, *each in columns}
+    counts = {a: len(range(b, max(e, -1), step)) for a, b, e, step in columns}
     if 0 in counts.values():
         shape = [counts.get(a, n) for a, n in enumerate(shape_of(x))]
         return np.zeros(shape, np.float32)
@@ -178,50 +204,67 @@ def _bounds(
         begin, end, _ = slice(first, last, step).indices(extent)
         # Before the first element, a descending one begins with it, and not as in Python.
         return max(begin, 0), end if end >= 0 else -FAR
-    node.require(step > 0, "it goes backward along an extent with a symbol")
+    is_backward = step < 0
 
     def place(bound: Any) -> Any:
         if isinstance(bound, int) and abs(bound) >= FAR:
-            return extent if bound > 0 else 0
+            return extent - is_backward if bound > 0 else -is_backward
         is_from_end = isinstance(bound, int) and bound < 0
-        return extent + bound if is_from_end else bound
+        place = extent + bound if is_from_end else bound
+        return minimum(place, extent - 1) if is_backward else place
 
     begin, end = place(first), place(last)
-    if isinstance(end, int) and may_exceed(end, extent):
-        message = f"whether the extent {extent} reaches to {end} is not known"
-        raise OpenExtentError(message)
-    return begin, end
+    if not is_backward and isinstance(first, int) and first < 0:
+        begin = maximum(begin, 0)
+    # Before the first element there is no place that does not count from the last.
+    return begin, -extent - 1 if end == -1 else end
 
 
 def _open_slice(
     node: Node, x: Any, axes: list[int], begin: Any, end: Any, stride: list[int]
 ) -> Any:
-    """A slice whose bounds have symbols, of a tensor or of a table. What may end behind
-    the last element, such as the positions of as many tokens as there are, are rows at
-    indices, of which none may be behind it.
-    """
+    """A slice whose bounds have symbols, of a tensor or of a table."""
     x = node.tensor(x)
     for axis, first, last, step in zip(axes, begin, end, stride, strict=True):
         if (first, last, step) == (0, x.shape[axis], 1):
             continue
-        if step == 1 and first == 0 and may_exceed(last, x.shape[axis]):
-            x = selection.first_rows(node, x, axis, last)
-        else:
-            x = node.piece(x, axis, first, last, stride=step)
+        x = node.piece(x, axis, first, last, stride=step)
     return x
 
 
 @onnx_op("Pad")
 def _pad(node: Node, x: Any, *_: Any) -> Any:
     mode, (value,) = node.get("mode", "constant"), node.items("value", 2, 0.0)
-    node.require(mode != "wrap", "mode must not be wrap")
     rank = len(shape_of(x))
     axes = [node.axis(a, rank) for a in node.items("axes", 3, range(rank))]
     pads = dict(zip(axes, sides(node.items("pads", 1)), strict=True))
     padding = [pads.get(axis, (0, 0)) for axis in range(rank)]
+    if mode == "wrap":
+        return _wrapped(node, x, padding)
     border = "replicate" if mode == "edge" else mode
     bounded = min(max(float(value), -LARGEST), LARGEST)
     return node("pad", x, padding=padding, value=bounded, border=border)
+
+
+def _wrapped(node: Node, x: Any, padding: list[tuple[Any, Any]]) -> Any:
+    """The elements again and again: as many of those before and after as are wanted, of what
+    negative pads leave.
+    """
+    shape = shape_of(x)
+    for axis, sides in enumerate(padding):
+        cut = [minimum(n, 0) for n in sides]
+        before, after = (maximum(n, 0) for n in sides)
+        extent = shape[axis] + cut[0] + cut[1]
+        if cut != [0, 0]:
+            x = node.piece(x, axis, -cut[0], shape[axis] + cut[1], "kept")
+        if (before, after) == (0, 0):
+            continue
+        times = [-(-n // extent) for n in (before, after)]
+        repeats = [sum(times) + 1 if a == axis else 1 for a in range(len(shape))]
+        whole = node("tile", x, repeats=repeats, hint="repeated")
+        begin, end = times[0] * extent - before, (times[0] + 1) * extent + after
+        x = node.piece(whole, axis, begin, end, "part")
+    return x
 
 
 def sides(pads: list[int]) -> list[tuple[int, int]]:

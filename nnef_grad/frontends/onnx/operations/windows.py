@@ -9,11 +9,12 @@ import numpy as np
 
 from nnef_grad.frontends.expansions import resizing, windows
 from nnef_grad.frontends.expansions.windows import Axis
+from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.onnx.operations.shapes import sides
-from nnef_grad.frontends.onnx.reading import Node, onnx_op
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Shape
+from nnef_grad.graph.quotients import maximum
 
 
 def _axes(node: Node, x: Any, size: Sequence[int]) -> list[Axis]:
@@ -46,7 +47,7 @@ def _same(node: Node, axes: list[Axis]) -> list[Axis]:
     auto_pad = _auto_pad(node)
     if not auto_pad.startswith("SAME"):
         return axes
-    totals = [max(0, a.reach(-(-a.given // a.stride)) - a.given) for a in axes]
+    totals = [maximum(0, a.reach(-(-a.given // a.stride)) - a.given) for a in axes]
     return _with_halves(axes, totals, auto_pad == "SAME_LOWER")
 
 
@@ -64,6 +65,8 @@ def _conv_transpose(node: Node, x: Any, w: Any, b: Any = None) -> Any:
     shape: Any = node.get("output_shape", None)
     is_same = shape is None and _auto_pad(node).startswith("SAME")
     if is_same:
+        what = "auto_pad must not be SAME with output_padding: runtimes disagree"
+        node.require(not any(more), what)
         shape = [axis.given * axis.stride for axis in axes]
     if shape is not None:
         columns = zip(axes, more, shape[-len(axes) :], strict=True)
@@ -102,7 +105,7 @@ def _pool(node: Node, x: Any) -> Any:
     p = float(node.get("p", 2))
     powers = node("pow", node("abs", x, hint="sizes"), p, hint="powers")
     sums = windows.pool(node, "box", powers, axes, border="constant", hint="sums")
-    return node("pow", sums, 1.0 / p)
+    return node.expand("root", sums) if p == 2 else node("pow", sums, 1.0 / p)
 
 
 @onnx_op("Col2Im")
@@ -132,7 +135,7 @@ def _resize(node: Node, x: Any, *_: Any) -> Any:
     how = resizing.Resizing(
         places,
         node.get("mode", "nearest"),
-        "floor" if is_old else node.get("nearest_mode", "round_prefer_floor"),
+        "unspecified" if is_old else node.get("nearest_mode", "round_prefer_floor"),
         node.get("cubic_coeff_a", -0.75),
         bool(node.get("exclude_outside", 0)),
     )

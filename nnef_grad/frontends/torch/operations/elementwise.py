@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.frontends.expansions.branches import chosen
 from nnef_grad.frontends.torch.call import FORMULAS, Call, aten, higher
 from nnef_grad.frontends.torch.internals import slope_at_tie
 from nnef_grad.frontends.values import dtype_of, is_known, is_open, shape_of
@@ -94,7 +95,7 @@ _LOGIC = {"add": "or", "mul": "and"}
 @aten("add", "sub", "mul")
 def arithmetic(call: Call, x: Any, y: Any, alpha: Any = 1) -> Any:
     """x + alpha y, x - alpha y, or x y."""
-    x, y = operands(call, x, y)
+    x, y = call.aligned(*(call.typed(value, call.result_dtype) for value in (x, y)))
     if call.result_dtype == "logical":
         return call(_LOGIC[call.packet], x, y if alpha else False)
     return call(call.packet, x, y if alpha == 1 else call("mul", y, alpha, hint="part"))
@@ -319,8 +320,7 @@ def branches(
     if is_known(condition):
         return call.reading.run(then if condition else otherwise, operands)
     results = (call.reading.run(branch, operands) for branch in (then, otherwise))
-    is_true = call.typed(call.reshaped(condition, []), "logical")
-    return [call("select", is_true, *pair) for pair in zip(*results, strict=True)]
+    return chosen(call, condition, *results)
 
 
 @aten("bucketize")

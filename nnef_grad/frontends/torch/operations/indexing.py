@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from nnef_grad.autodiff.ranges import EXACT
 from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.expansions.selection import (
     from_begin,
@@ -20,7 +21,6 @@ from nnef_grad.frontends.expansions.selection import (
     put_blocks,
     scatter_elements,
 )
-from nnef_grad.frontends.reading import EXACT
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.refused import OF_DATA
 from nnef_grad.frontends.torch.operations.shapes import (

@@ -18,6 +18,7 @@ from nnef_grad.frontends.values import (
     shape_of,
     simple,
 )
+from nnef_grad.graph.learning import reaches
 from nnef_grad.language.types import LARGEST
 
 # Between more rows than these PyTorch finds distances by a product of matrices.
@@ -110,7 +111,7 @@ def deviation(call: Call, x: Any, *_: Any) -> Any:
     average, variance = call("moments", x, axes=along)
     if correction:
         size = prod(shape_of(x)[axis] for axis in along)
-        is_enough = not isinstance(size, int) or size > correction
+        is_enough = reaches(size, int(correction) + 1)
         call.require(is_enough, f"there is no variance of {size} elements")
         whole = int(correction) if correction == int(correction) else correction
         ratio = call.ratio(size, size - whole)

@@ -35,9 +35,6 @@ _REFUSED: dict[str, tuple[str, ...]] = {
     "its windows are random: draw where they are outside, and use slices": (
         "fractional_max_pool2d", "fractional_max_pool3d",
     ),
-    "the indices are not supported: use upsampling, or a transposed convolution": (
-        "max_unpool2d", "max_unpool3d",
-    ),
     "random numbers are drawn inside the module: make them an input": (
         "bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial",
         "normal", "normal_functional", "poisson", "rand", "rand_like", "randint",
@@ -52,16 +49,11 @@ _REFUSED: dict[str, tuple[str, ...]] = {
         "digamma", "lgamma", "mvlgamma", "polygamma",
     ),
     _OUTSIDE: (
-        "inverse", "linalg_inv", "det", "linalg_det", "logdet", "slogdet",
-        "linalg_slogdet", "svd", "linalg_svd", "qr", "linalg_qr", "cholesky",
-        "linalg_cholesky", "linalg_cholesky_ex", "linalg_solve", "linalg_solve_ex",
-        "linalg_eigh", "linalg_eig", "pinverse", "linalg_pinv", "triangular_solve",
-        "linalg_solve_triangular", "matrix_exp", "linalg_matrix_exp", "linalg_lstsq",
-        "_linalg_svd", "_linalg_det", "_linalg_slogdet", "_linalg_eigh",
-        "_linalg_eigvals", "_linalg_solve_ex", "linalg_eigvals", "linalg_eigvalsh",
-        "linalg_svdvals", "linalg_lu", "linalg_lu_factor", "linalg_lu_factor_ex",
-        "_lu_with_info", "linalg_matrix_rank", "linalg_cond", "cholesky_inverse",
-        "cholesky_solve", "linalg_inv_ex", "linalg_ldl_factor", "linalg_ldl_factor_ex",
+        "svd", "linalg_svd", "qr", "linalg_qr", "linalg_eigh", "linalg_eig", "pinverse",
+        "linalg_pinv", "triangular_solve", "linalg_lstsq", "_linalg_svd", "_linalg_eigh",
+        "_linalg_eigvals", "linalg_eigvals", "linalg_eigvalsh", "linalg_svdvals",
+        "linalg_lu", "linalg_lu_factor", "linalg_lu_factor_ex", "_lu_with_info",
+        "linalg_matrix_rank", "linalg_cond", "linalg_ldl_factor", "linalg_ldl_factor_ex",
         "lu_solve", "linalg_lu_solve", "geqrf", "linalg_householder_product", "ormqr",
     ),
 }  # fmt: skip

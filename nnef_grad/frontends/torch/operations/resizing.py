@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from nnef_grad.frontends.expansions import resizing as expansion
-from nnef_grad.frontends.expansions.resizing import METHODS, Axis, Resizing
+from nnef_grad.frontends.expansions.resizing import Axis, Resizing
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.graph.extents import has_symbols
@@ -21,8 +21,6 @@ _LINEAR = ("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d")
 def _resized(call: Call, x: Any, scales: Sequence[Any], how: Resizing) -> Any:
     """Spatial axes with other extents, or by factors."""
     batch, channels, *extents = shape_of(x)
-    if has_symbols(tuple(extents)):
-        return _repeated(call, x, how)
     factors, wanted = _factors(extents, scales), call.result_shape[2:]
     axes = [
         Axis(n, to, _factor(call, how, n, to, scale))
@@ -34,26 +32,17 @@ def _resized(call: Call, x: Any, scales: Sequence[Any], how: Resizing) -> Any:
 
 def _factor(
     call: Call, how: Resizing, before: int, after: int, scale: float | None
-) -> float:
+) -> float | None:
     """The factor that PyTorch takes: for lines, and the nearest elements of images, that of
     extents that are alike, or of images that are twice as large.
     """
+    if has_symbols((before, after)):
+        is_known = scale is not None and expansion.scaled(before, scale) == after
+        return scale if is_known else expansion.ratio(after, before)
     is_image = call.packet == "upsample_nearest2d"
     is_copied = before == after and (how.mode == "linear" or is_image)
     is_doubled = 2 * before == after and is_image
     return after / before if scale is None or is_copied or is_doubled else scale
-
-
-def _repeated(call: Call, x: Any, how: Resizing) -> Any:
-    """Axes whose extents are open, by whole factors."""
-    pairs = zip(call.result_shape[2:], shape_of(x)[2:], strict=True)
-    divided = [divmod(after, before) for after, before in pairs]
-    is_whole = all(rest == 0 for _, rest in divided)
-    call.require(is_whole and how.mode != "cubic", "the extents must be known")
-    factor = [times for times, _ in divided]
-    if how.mode == "nearest":
-        return call("nearest_upsample", x, factor=factor)
-    return call("multilinear_upsample", x, factor=factor, method=METHODS[how.places])
 
 
 def _factors(extents: Sequence[Any], scales: Sequence[Any]) -> list[float | None]:

@@ -11,10 +11,12 @@ import numpy as np
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.expansions.selection import from_begin
-from nnef_grad.frontends.torch.call import Call, aten
+from nnef_grad.frontends.torch.call import Call, aten, without_elements
 from nnef_grad.frontends.values import converted, shape_of
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Shape, Tensor
+from nnef_grad.graph.quotients import maximum, minimum
+from nnef_grad.ops.windows import added_border, has_border
 
 # ---- The same elements in another shape ----
 
@@ -24,9 +26,14 @@ from nnef_grad.graph.ir import Shape, Tensor
     "_reshape_alias_copy", "view_as", "reshape_as", "flatten", "unflatten", "ravel",
     "atleast_1d", "atleast_2d", "atleast_3d",
 )  # fmt: skip
-def reshape(call: Call, x: Any, _size: Any = None, _other: Any = None) -> Any:
-    """The same elements in the shape that PyTorch finds."""
-    return call.reshaped(x, call.result_shape)
+def reshape(call: Call, x: Any, size: Any = None, _other: Any = None) -> Any:
+    """The same elements in the shape that is asked for, or that PyTorch finds."""
+    # PyTorch may write an open extent as what is left by the others.
+    is_asked = call.packet in _ASKING and has_symbols(shape_of(x)) and 0 not in size
+    return call.reshaped(x, size if is_asked else call.result_shape)
+
+
+_ASKING = ("view", "view_copy", "reshape", "_unsafe_view", "_reshape_alias")
 
 
 @aten("atleast_1d.Sequence", "atleast_2d.Sequence", "atleast_3d.Sequence")
@@ -154,7 +161,7 @@ def section(
     if (begin, end, stride) == (0, shape[axis], 1):
         return x
     if begin == end:
-        return np.zeros([0 if a == axis else n for a, n in enumerate(shape)])
+        return without_elements([0 if a == axis else n for a, n in enumerate(shape)])
     outer = call.reading.emitter.made_by(x, "slice")
     if outer is None or axis in outer.attributes["axes"]:
         return call.piece(x, axis, begin, end, stride=stride)
@@ -247,7 +254,9 @@ def _parts(call: Call, x: Any, axis: int, places: Sequence[Any]) -> list[Any]:
     ends = [*pairwise(places)]
     lengths = [end - begin for begin, end in ends]
     if len(ends) == 1 or not all(isinstance(n, int) and n > 0 for n in lengths):
-        return [section(call, x, axis, begin, max(begin, end)) for begin, end in ends]
+        return [
+            section(call, x, axis, begin, maximum(begin, end)) for begin, end in ends
+        ]
     unit = gcd(*lengths)
     parts: list[Any] = call("split", x, axis=axis, ratios=[n // unit for n in lengths])
     return parts
@@ -270,6 +279,11 @@ def _unfold(call: Call, x: Any, axis: int, size: int, step: int) -> Any:
         whole = section(call, x, along, 0, count * size)
         extents = [*shape[:along], count, size, *shape[along + 1 :]]
         return call.transposed(call.reshaped(whole, extents, "windows"), order)
+    if has_symbols(count):
+        last = (count - 1) * step + 1
+        ends = ((n, n + last) for n in range(size))
+        parts = [section(call, x, along, *pair, stride=step) for pair in ends]
+        return call("stack", parts, axis=len(shape))
     places = step * np.arange(int(count))[:, None] + np.arange(size)
     return call.transposed(rows(call, x, places, along), order)
 
@@ -330,13 +344,13 @@ def pad(call: Call, x: Any, pads: Sequence[Any], *_: Any) -> Any:
     still = [(0, 0)] * (len(shape_of(x)) - len(pads) // 2)
     sides = [*still, *reversed([*zip(pads[::2], pads[1::2], strict=True)])]
     for axis, (before, after) in enumerate(sides):
-        end = shape_of(x)[axis] + min(after, 0)
-        x = section(call, x, axis, -min(before, 0), end)
-    padding = [(max(before, 0), max(after, 0)) for before, after in sides]
+        end = shape_of(x)[axis] + minimum(after, 0)
+        x = section(call, x, axis, -minimum(before, 0), end)
+    padding = added_border(tuple(sides))
     if mode == "circular":
         return _wrapped(call, x, padding)
     number = float(converted(value or 0.0, "scalar"))
-    if not any(map(any, padding)):
+    if not has_border(padding):
         return x
     return call("pad", x, padding=padding, border=mode, value=number)
 

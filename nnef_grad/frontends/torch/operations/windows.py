@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from math import prod
 from typing import Any
 
 import torch
@@ -131,8 +132,54 @@ def max_pool(call: Call, x: Any, *_: Any) -> Any:
     """The maxima of windows, over what is there."""
     axes = _pooled(call, x)
     axes = [axis.rounded_up() for axis in axes] if call.args["ceil_mode"] else axes
-    y = windows.pool(call, "max_pool", x, axes, border="ignore")
-    return call.alone(y) if "indices" in call.name else y
+    if "indices" in call.name:
+        return _with_indices(call, x, axes)
+    return windows.pool(call, "max_pool", x, axes, border="ignore")
+
+
+def _with_indices(call: Call, x: Any, axes: list[Axis]) -> list[Any]:
+    """The maxima of windows, and their places in planes, if these are asked for."""
+    if not any(part.args[1] == 1 and part.users for part in call.node.users):
+        return call.alone(windows.pool(call, "max_pool", x, axes, border="ignore"))
+    name = "max_pool_with_index"
+    y, index = windows.pool(call, name, x, axes, border="ignore")
+    places = _places(call, index, axes)
+    call.reading.pools[places] = index, axes
+    return [y, places]
+
+
+def _places(call: Call, index: Any, axes: list[Axis]) -> Any:
+    """The numbers of elements in their planes, of which the indices in windows are known."""
+    call.require_exact(prod(axis.given for axis in axes) - 1)
+    rank, (rest,) = len(shape_of(index)), call.scalars(index)
+    place: Any = 0.0
+    for n, axis in enumerate(axes, rank - len(axes)):
+        inner = float(prod(a.size for a in axes[n + len(axes) - rank + 1 :]))
+        step = call("floor", call("div", rest, inner), hint="step")
+        rest = call("sub", rest, call("mul", step, inner), hint="rest")
+        window = call("mul", call.positions(shape_of(index)[n], n, rank), axis.stride)
+        begin = call("sub", window, axis.before, hint="begin")
+        along = call("add", call("mul", step, axis.dilation), begin, hint="along")
+        place = call("add", call("mul", place, axis.given), along, hint="place")
+    return call.whole(place, "integer")
+
+
+@aten("max_unpool2d", "max_unpool3d")
+def max_unpool(call: Call, x: Any, indices: Any, *_: Any) -> Any:
+    """Elements at the places of maxima, and zeros elsewhere."""
+    # An axis is added to planes of one.
+    outer = call.reading.emitter.made_by(indices, "unsqueeze")
+    places = outer.inputs[0] if outer is not None else indices
+    is_pooled = places in call.reading.pools
+    call.require(is_pooled, "the indices must be those of a max_pool of the module")
+    index, axes = call.reading.pools[places]
+    is_once = all(axis.reach(1) <= axis.stride for axis in axes)
+    call.require(is_once, "windows overlap: elements are written twice, in no order")
+    y = windows.unpool(call, call.reshaped(x, shape_of(index)), index, axes)
+    own = [n for n in shape_of(y) if n != 1]
+    is_like = own == [n for n in call.result_shape if n != 1]
+    call.require(is_like, "output_size must be the size of what was pooled")
+    return call.reshaped(y, call.result_shape)
 
 
 def _pooled(call: Call, x: Any) -> list[Axis]:
@@ -188,9 +235,14 @@ def adaptive_avg_pool(call: Call, x: Any, _counts: Any) -> Any:
     return x
 
 
+def _next_to_each_other(x: Any, sizes: Sequence[int]) -> list[Axis]:
+    """Windows that follow each other."""
+    return _axes(shape_of(x), sizes, sizes, [(0, 0)] * len(sizes), 1)
+
+
 def _side_by_side(call: Call, name: str, x: Any, sizes: Sequence[int]) -> Any:
     """A pool whose windows follow each other."""
-    axes = _axes(shape_of(x), sizes, sizes, [(0, 0)] * len(sizes), 1)
+    axes = _next_to_each_other(x, sizes)
     return windows.pool(call, name, x, axes, border="ignore")
 
 
@@ -207,7 +259,7 @@ def adaptive_max_pool(call: Call, x: Any, _counts: Any) -> Any:
     pairs = [*zip(shape_of(x)[-rank:], call.result_shapes[0][-rank:], strict=True)]
     if all(extent % count == 0 for extent, count in pairs):
         sizes = [extent // count for extent, count in pairs]
-        return call.alone(_side_by_side(call, "max_pool", x, sizes))
+        return _with_indices(call, x, _next_to_each_other(x, sizes))
     first = len(shape_of(x)) - rank
     axes = list(range(first, first + rank))
     maxima = []

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.base.errors import Problem
 from nnef_grad.frontends.conversion import MOST_ELEMENTS
 from nnef_grad.frontends.tract.evaluation import document, expansion
 from nnef_grad.frontends.values import (
@@ -39,10 +40,16 @@ def data_type(view: View, name: str) -> str:
 
 @expansion("external", "tract_core_external")
 def external(view: View, *arguments: Any) -> Any:
-    """An input with a data type of tract."""
+    """An input with a data type of tract. One without elements, such as a cache before the
+    first turn, is known.
+    """
     *named, shape = arguments
     dtype = data_type(view, *named) if named else view.dtype or "scalar"
     whole = document(view).given.shapes(view.hint, tuple(shape))
+    if 0 in whole:
+        message = f"the input '{view.hint}' has no elements: the graph is without it"
+        view.reading.warnings.append(Problem(message, view.span))
+        return converted(np.zeros(whole), dtype)
     return view("external", dtype=dtype, shape=list(whole))
 
 
@@ -61,10 +68,17 @@ def variable(view: View, shape: list[int], label: str) -> Any:
     if stored is not None and label in stored:
         header = stored.header(label)
         dtype = header.items.dtype
+        if (
+            header.items.is_quantized
+            and view.hint not in document(view).given.quantized
+        ):
+            # tract writes integers as the codes of a quantization.
+            dtype = "integer"
         is_table = dtype != "scalar" and prod(header.shape) <= MOST_ELEMENTS
         is_number = dtype == "scalar" and not header.shape and header.bits == 64
         if (is_table or is_number) and header.shape == tuple(shape):
-            return simple(converted(stored[label], dtype))
+            array = stored.integers(label) if dtype == "integer" else stored[label]
+            return simple(converted(array, dtype))
     return view("variable", dtype=dtype, shape=shape, label=label)
 
 

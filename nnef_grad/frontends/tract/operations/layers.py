@@ -70,6 +70,22 @@ def max_pool(view: View, x: Any, *values: Any) -> Any:
     return view(view.name, x, **settings)
 
 
+@expansion("tract_core_scaled_rms_norm")
+def scaled_rms_norm(
+    view: View, x: Any, scale: Any, axis: int, eps: float, out_dt: str
+) -> Any:
+    """x / sqrt(mean(x ^ 2) + eps) along an axis, times a number for each place on it."""
+    rank, shape = len(shape_of(x)), shape_of(scale)
+    is_one_each = shape == shape_of(x)[axis : axis + 1]
+    view.require(
+        is_one_each, f"the scale of shape {list(shape)} is not for axis {axis}"
+    )
+    others = [place for place in range(rank) if place != axis]
+    row = view("unsqueeze", scale, hint="scale", axes=others) if others else scale
+    normal = view.expand("tract_core_rms_norm", x, axis=axis, eps=eps)
+    return view("mul", normal, row)
+
+
 # ---- Products ----
 
 
@@ -96,8 +112,16 @@ def linear(view: View, x: Any, weight: Any, bias: Any) -> Any:
 def einsum(
     view: View, operands: Sequence[Any], expr: str, acc: str, output: str
 ) -> Any:
-    """Multiplies the operands from left to right, as batches of matrices."""
-    return contract(view, operands, expr)
+    """Multiplies the operands from left to right, as batches of matrices. An axis of the
+    result alone has extent 1.
+    """
+    given, arrow, result = expr.partition("->")
+    new = [axis for axis, letter in enumerate(result) if letter not in given]
+    if not arrow or not new:
+        return contract(view, operands, expr)
+    kept = "".join(letter for letter in result if letter in given)
+    product = contract(view, operands, f"{given}->{kept}")
+    return view("unsqueeze", product, axes=new)
 
 
 # ---- Resizing ----
@@ -123,7 +147,7 @@ def resize(
         view.require(value in choices, f"there is no '{value}': it is one of {names}")
     axes = resizing.axes_of(view, shape_of(x), scales, sizes)
     if places == "align_corners":
-        is_exact = all(axis.new == axis.old * axis.scale for axis in axes)
+        is_exact = all(axis.is_exact for axis in axes)
         view.require(is_exact, "corners are aligned by extents, or by exact scales")
     return resizing.resized(view, x, axes, how)
 

@@ -4,15 +4,17 @@ one stays a loop, whose body is a graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from nnef_grad.frontends.expansions.loops import loop
+from nnef_grad.frontends.expansions.loops import Weights, along, loop
+from nnef_grad.frontends.expansions.products import linear
 from nnef_grad.frontends.tract.evaluation import document, expansion
 from nnef_grad.frontends.values import is_known, shape_of
 from nnef_grad.frontends.view import View
 from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Shape, Tensor
+from nnef_grad.graph.learning import equal
 from nnef_grad.graph.loops import Way
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.language.syntax import Fragment
@@ -51,14 +53,18 @@ def scan(
 ) -> Any:
     """Its steps, one after the other, if there are few; otherwise a loop."""
     view.require(skip == 0, "no steps can be skipped: it is read as a whole")
-    message = "in a loop it keeps its states from turn to turn, unless reset_every_turn"
-    view.require(reset_every_turn or not document(view).is_in_loop, message)
+    view.require(reset_every_turn or not document(view).is_in_loop, _KEPT)
     fragment = view.reading.fragments.get(body)
     if fragment is None:
         view.refuse(f"the document has no fragment '{body}'")
     count = _count(view, scanned)
-    # tract takes no notice of others.
     places = {p.name: place for place, p in enumerate(fragment.parameters)}
+    made = {r.name for r in fragment.results}
+    scanned = [(_meant(n, places), x, axis, chunk) for n, x, axis, chunk in scanned]
+    full = [(_meant(n, places), x) for n, x in full]
+    state = [(_meant(n, places), x, _meant(r, made)) for n, x, r in state]
+    output = [(_meant(r, made), kind, axis, chunk) for r, kind, axis, chunk in output]
+    # tract takes no notice of others.
     scanned = [line for line in scanned if line[0] in places]
     full = [line for line in full if line[0] in places]
     state = sorted(state, key=lambda line: places.get(line[0], 0))
@@ -72,17 +78,72 @@ def scan(
     return results[0] if len(results) == 1 else results
 
 
+@expansion("tract_core_gru_seq")
+def gru(
+    view: View,
+    x: Any,
+    w: Any,
+    r: Any,
+    b: Any,
+    start: Any,
+    hidden: int,
+    chunk: int,
+    has_bias: bool,
+    reset_every_turn: bool,
+    emit_y: bool,
+    projected: bool,
+) -> Any:
+    """A layer of gated units: all states, and the last one. What is projected are the
+    products of the input already, without a bias.
+    """
+    view.require(reset_every_turn or not document(view).is_in_loop, _KEPT)
+    shape = shape_of(x)
+    view.require(len(shape) == 3, "the operand must be [batch, steps, elements]")
+    weights = Weights(None if projected else w, r)
+    if has_bias:
+        own = view.reshaped(b, [2, 3 * hidden], "biases")
+        first, last = view("unstack", own, axis=0)
+        weights = weights._replace(input_bias=first, state_bias=last)
+
+    def cell(_: View, states: list[Any], part: Any, own: Weights) -> list[Any]:
+        product = linear(view, states[0], own.of_state, own.state_bias)
+        operands = part, product, states[0]
+        return [view.expand("tract_core_gru_epilogue", *operands, hidden=hidden)]
+
+    states = [view.reshaped(start, [shape[0], hidden], "start")]
+    most = document(view).given.unroll
+    rows, (end,) = along(
+        view, cell, x, 1, states, weights, is_back=chunk < 0, unroll=most
+    )
+    # tract leaves what is not emitted empty.
+    return rows if emit_y else None, view("unsqueeze", end, axes=[1])
+
+
+_KEPT = "in a loop it keeps its states from turn to turn, unless reset_every_turn"
+
+
+def _meant(name: str, names: Collection[str]) -> str:
+    """The name that another one stands for: without extended identifiers, tract writes those
+    of the body with underscores, and leaves strings as they are.
+    """
+    plain = "".join(c if c.isalnum() else "_" for c in name)
+    plain = plain if name[:1].isalpha() or name[:1] == "_" else f"_{plain}"
+    return plain if name not in names and plain in names else name
+
+
 def _count(view: View, scanned: list[tuple[str, Any, int, int]]) -> int:
     """The number of steps, which all that is scanned must agree in."""
-    counts = set()
+    counts: list[Any] = []
     for name, x, axis, chunk in scanned:
         view.require(chunk != 0, f"the step of '{name}' must not be zero")
         view.require(axis < len(shape_of(x)), f"'{name}' has no axis {axis}")
         count, rest = divmod(shape_of(x)[axis], abs(chunk))
-        view.require(rest == 0, f"the steps of '{name}' do not end with it")
-        counts.add(count)
-    view.require(len(counts) == 1, "what is scanned must have one number of steps")
-    return counts.pop()
+        view.require(equal(rest, 0), f"the steps of '{name}' do not end with it")
+        counts.append(count)
+    message = "what is scanned must have one number of steps"
+    view.require(all(equal(counts[0], other) for other in counts[1:]), message)
+    steps: int = counts[0]
+    return steps
 
 
 def _check(view: View, fragment: Fragment, wanted: _Scan) -> None:

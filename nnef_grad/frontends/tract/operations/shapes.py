@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.frontends.expansions import selection
+from nnef_grad.frontends.expansions import reductions, selection
 from nnef_grad.frontends.tract.evaluation import expansion
-from nnef_grad.frontends.values import is_known, shape_of
+from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.frontends.view import View
-from nnef_grad.graph.extents import OpenExtentError, has_symbols, may_exceed
+from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.quotients import maximum, minimum
 
 
 @expansion("tract_core_broadcast")
@@ -24,12 +25,37 @@ def broadcast(view: View, x: Any, shape: list[int]) -> Any:
     return view.broadcast(whole, tuple(n if m == 1 else m for m, n in pairs))
 
 
+@expansion("concat")
+def concat(view: View, parts: list[Any], axis: int) -> Any:
+    """Values one after the other along an axis, without those that have no elements."""
+    some = [x for x in parts if 0 not in shape_of(x)]
+    if not some or len(some) == len(parts):
+        return view("concat", parts, axis=axis)
+    return view.joined(some, axis)
+
+
 @expansion("tract_core_downsample")
 def downsample(view: View, x: Any, axis: int, stride: int, modulo: int) -> Any:
-    """Every n-th element along an axis."""
-    view.require(stride > 0, "the stride must be positive")
+    """Every n-th element along an axis, from the last one if the stride is negative."""
+    view.require(stride != 0, "the stride must not be zero")
     axis = view.axis(axis, len(shape_of(x)))
-    return view.piece(x, axis, modulo, shape_of(x)[axis], stride=stride)
+    extent = shape_of(x)[axis]
+    if stride > 0:
+        return view.piece(x, axis, modulo, extent, stride=stride)
+    view.require(modulo == 0, "the last element is the first one of a negative stride")
+    return view.piece(x, axis, extent - 1, -(2**31) + 1, stride=stride)
+
+
+@expansion("tract_core_cumsum")
+def cumulative_sum(
+    view: View, x: Any, axis: int, exclusive: bool, reverse: bool
+) -> Any:
+    """The sums up to each element along an axis, or from it on; without itself, if exclusive."""
+    dtype = dtype_of(x)
+    scalars = view.reading.converted(x, "scalar", f"{view.hint}_scalars", view.span)
+    along = view.axis(axis, len(shape_of(x)))
+    settings = {"is_back": reverse, "excludes": exclusive}
+    return reductions.running_sums(view, scalars, along, dtype, **settings)
 
 
 @expansion("slice")
@@ -47,12 +73,6 @@ def slice_(
         extents = [shape[view.axis(axis, len(shape))] for axis in axes]
         pairs = map(partial(_ends, view), begin, end, extents)
         begin, end = map(list, zip(*pairs, strict=True))
-    is_start = fits and (begin, stride) in (([0], [1]), ([0], []))
-    if is_start and (is_known(x) or view.reading.emitter.made_by(x, "variable")):
-        extent, last = shape[axis := view.axis(axes[0], len(shape))], end[0]
-        if has_symbols((last - extent,)) and may_exceed(last, extent):
-            view.warn(f"{last} is taken to be at most {extent}, where it ends a slice")
-            return selection.first_rows(view, x, axis, last)
     return view("slice", x, axes=axes, begin=begin, end=end, stride=stride)
 
 
@@ -81,12 +101,7 @@ def dynamic_slice(
 def bounded_index(view: View, index: Any, extent: Any) -> Any:
     """The end of a slice, as Python cuts it off: that of a table may be open."""
     place, size = (np.asarray(n).item() for n in (index, extent))
-    if place < 0:
-        return max(0, place + size)
-    try:
-        return min(place, size)
-    except OpenExtentError:
-        return place
+    return maximum(0, place + size) if place < 0 else minimum(place, size)
 
 
 @expansion("pad")
@@ -108,13 +123,8 @@ def unsqueeze(view: View, x: Any, axes: list[int]) -> Any:
 
 
 @expansion("tract_core_argmax_reduce_last", "tract_core_argmin_reduce_last")
-def last_of_equals(view: View, x: Any, axes: list[int]) -> Any:
+def _last_of_equals(view: View, x: Any, axes: list[int]) -> Any:
     """The first in reverse order, counted from the end."""
     view.require(len(axes) == 1, "there must be one axis")
-    axis = view.axis(axes[0], len(shape_of(x)))
-    extent, far = shape_of(x)[axis], -(2**31) + 1
-    turned = view.piece(x, axis, extent - 1, far, stride=-1)
-    first = view.name.removeprefix("tract_core_").removesuffix("_last")
-    index = view(first, turned, axes=axes)
-    number = view("sub", float(extent - 1), index)
-    return view("cast", number, dtype="integer")
+    name = view.name.removeprefix("tract_core_").removesuffix("_last")
+    return selection.last_of_equals(view, name, x, view.axis(axes[0], len(shape_of(x))))

@@ -1,0 +1,122 @@
+"""Integers that single precision does not hold: in ONNX files they keep all their digits."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from support.processes import shell
+
+import nnef_grad
+from nnef_grad import interop
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+torch = pytest.importorskip("torch")
+
+LOSES = "beyond 2^24 it loses digits"
+
+
+class _Hashed(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """Rows of a table at hashes of tokens, weighted by numbers that are no indices."""
+
+    def __init__(self, multiplier: int) -> None:
+        super().__init__()
+        self.multiplier = multiplier
+        self.table = torch.nn.Embedding(16, 3)
+
+    def forward(self, i: Any) -> Any:
+        mixed = i * 31 + i // 7 * self.multiplier
+        return self.table(mixed % 16) * (1.0 + mixed[..., None] * 1e-9)
+
+
+def _tokens() -> npt.NDArray[np.int64]:
+    return np.random.default_rng(3).integers(0, 60_000, (4, 5))
+
+
+def _compare(path: Any, module: Any, tokens: npt.NDArray[np.int64]) -> None:
+    """The outputs and gradients of a file are those of PyTorch in double precision."""
+    session = onnxruntime.InferenceSession(path)
+    names = [x.name for x in session.get_inputs()]
+    seed = np.random.default_rng(4).normal(size=(4, 5, 3))
+    fed = dict(zip(names, (tokens, seed.astype(np.float32)), strict=True))
+    grad, y = session.run(None, fed)
+    module = module.double()
+    wanted = module(torch.tensor(tokens))
+    wanted.backward(torch.tensor(seed))
+    np.testing.assert_allclose(y, wanted.detach().numpy(), rtol=1e-5)
+    np.testing.assert_allclose(grad, module.table.weight.grad.numpy(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("multiplier", [65599, 2654435761])
+def test_hashes_of_tokens_from_pytorch(tmp_path: Any, multiplier: int) -> None:
+    module, tokens = _Hashed(multiplier), _tokens()
+    model = interop.from_torch(module, (torch.tensor(tokens),))
+    assert any(LOSES in w.message for w in model.graph.warnings)
+    backward = nnef_grad.differentiate(model.graph, with_outputs=True)
+    interop.to_onnx(backward, tmp_path / "b.onnx", model.data)
+    _compare(tmp_path / "b.onnx", module, tokens)
+
+
+def _hashed_file(path: Any, module: Any) -> None:
+    nodes = [
+        ("Mul", ["i", "a"], "x"),
+        ("Div", ["i", "b"], "y"),
+        ("Mul", ["y", "c"], "z"),
+        ("Add", ["x", "z"], "mixed"),
+        ("Mod", ["mixed", "d"], "row"),
+        ("Gather", ["table", "row"], "rows"),
+        ("Cast", ["mixed"], "number"),
+        ("Mul", ["number", "e"], "part"),
+        ("Add", ["part", "f"], "factors"),
+        ("Unsqueeze", ["factors", "axes"], "factor"),
+        ("Mul", ["rows", "factor"], "out"),
+    ]
+    numbers: dict[str, Any] = {"a": 31, "b": 7, "c": module.multiplier, "d": 16}
+    arrays: dict[str, Any] = {name: np.array(x) for name, x in numbers.items()}
+    arrays |= {"e": np.float32(1e-9), "f": np.float32(1.0), "axes": np.array([2])}
+    arrays["table"] = module.table.weight.detach().numpy()
+    graph = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node(kind, x, [y], **({"to": 1} if kind == "Cast" else {}))
+            for kind, x, y in nodes
+        ],
+        "hashed",
+        [onnx.helper.make_tensor_value_info("i", 7, [4, 5])],
+        [onnx.helper.make_tensor_value_info("out", 1, [4, 5, 3])],
+        [onnx.numpy_helper.from_array(x, n) for n, x in arrays.items()],
+    )
+    opset = [onnx.helper.make_opsetid("", 17)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), path)
+
+
+def test_hashes_of_tokens_in_files(tmp_path: Any) -> None:
+    """The warning is for texts, whose scalars are in single precision."""
+    module = _Hashed(65599)
+    _hashed_file(tmp_path / "m.onnx", module)
+    command = [sys.executable, "-m", "nnef_grad", "m.onnx"]
+    command += ["--wrt", "table", "--with-outputs"]
+    for out, is_warned in (("b.nnef", True), ("b.onnx", False)):
+        done = shell(shlex.join([*command, "-o", out]), tmp_path)
+        assert (done.returncode, LOSES in done.stderr) == (0, is_warned)
+    _compare(tmp_path / "b.onnx", module, _tokens())
+
+
+def test_small_integers_stay_in_single_precision(tmp_path: Any) -> None:
+    """Where a bound tells that they are small, no type is changed."""
+
+    class Near(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: Any, i: Any) -> Any:
+            return x[(i * 3 + 1) % 4]
+
+    x, i = torch.rand(4, 2), torch.arange(5)
+    model = interop.from_torch(Near(), (x, i))
+    assert not model.graph.warnings
+    interop.to_onnx(nnef_grad.differentiate(model.graph), tmp_path / "b.onnx")
+    file = onnx.load(tmp_path / "b.onnx")
+    types = [a.i for n in file.graph.node for a in n.attribute if a.name == "to"]
+    assert onnx.TensorProto.DOUBLE not in types
