@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import subprocess
 import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
@@ -113,6 +115,14 @@ class Session:
             parse_fragments(Source("<page>", text))
         return text
 
+    def js(self, text: str) -> str:
+        """What the bindings of JavaScript take: node, where it is, has to be able to read it."""
+        if node := shutil.which("node"):
+            module = (self.folder / "block.mjs").resolve()
+            module.write_text(text, "utf-8")
+            subprocess.run([node, "--check", str(module)], check=True, timeout=60)
+        return text
+
     # ---- By the comment before it ----
 
     def file(self, name: str, text: str) -> str:
@@ -206,6 +216,7 @@ LANGUAGES: dict[str, Callable[[Session, str], str]] = {
     "sh": Session.sh,
     "console": Session.console,
     "nnef": Session.nnef,
+    "js": Session.js,
 }
 
 
