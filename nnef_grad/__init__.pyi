@@ -46,6 +46,9 @@ from nnef_grad.model import loads as loads
 from nnef_grad.model import loads_rules as loads_rules
 from nnef_grad.model import save as save
 from nnef_grad.reports import report as report
+from nnef_grad.runtimes.function import Function as Function
+from nnef_grad.runtimes.function import Results as Results
+from nnef_grad.runtimes.function import function as function
 from nnef_grad.storage.data import VariableData as VariableData
 from nnef_grad.storage.data import load_data as load_data
 from nnef_grad.targets import Lowered as Lowered

@@ -51,6 +51,7 @@ CALLS: Mapping[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
     "save": (nnef_grad.save, {"graph": GRAPH, "path": "out", "data": DATA, "overwrite": True}),
     "differentiate": (nnef_grad.differentiate, {"graph": GRAPH, "wrt": ["w"], "outputs": ["y"], "stop": ["x"], "seed": "input", "recompute": None, "rules": None}),
     "recompute": (nnef_grad.recompute, {"graph": BACKWARD.graph, "limit": 0.5}),
+    "function": (nnef_grad.function, {"model": GRAPH, "derivative": "gradient", "wrt": ["w"], "outputs": ["y"], "stop": ["x"], "per_example": False, "runtime": "numpy", "data": DATA, "rules": None, "threads": None}),
     "jacobian": (nnef_grad.jacobian, {"graph": GRAPH, "wrt": ["w"], "outputs": ["y"]}),
     "jvp": (nnef_grad.jvp, {"graph": GRAPH, "wrt": ["w"], "outputs": ["y"], "stop": ["x"], "rules": None}),
     "hvp": (nnef_grad.hvp, {"graph": GRAPH, "wrt": ["w"], "outputs": ["y"], "stop": ["x"], "rules": None}),
@@ -142,3 +143,59 @@ def test_a_string_is_no_sequence_of_its_letters() -> None:
     with pytest.raises(nnef_grad.UsageError) as caught:
         nnef_grad.differentiate(GRAPH, outputs="yz")
     assert str(caught.value).endswith("a sequence of a string or None, and not str")
+
+
+WRONG_DOORS: Mapping[str, tuple[Callable[[Path], Any], str]] = {
+    "a path for a graph": (
+        lambda folder: nnef_grad.differentiate("m.nnef"),  # type: ignore[arg-type]
+        "'graph' of differentiate is Graph, and not str: load reads one from a path, and function takes the path",
+    ),
+    "a model for a graph": (
+        lambda folder: nnef_grad.differentiate(BACKWARD),  # type: ignore[arg-type]
+        "'graph' of differentiate is Graph, and not Backward: it has one, .graph",
+    ),
+    "a module for a graph": (
+        lambda folder: nnef_grad.jvp(torch.nn.Linear(3, 2)),  # type: ignore[arg-type]
+        "'graph' of jvp is Graph, and not Linear: interop.from_torch reads modules",
+    ),
+    "an ONNX file": (
+        lambda folder: nnef_grad.load(onnx_file(folder)),
+        "'FOLDER/m.onnx' is an ONNX file: interop.from_onnx reads it",
+    ),
+    "weights": (
+        lambda folder: nnef_grad.load(weights(folder)),
+        "'FOLDER/m.pt' is weights without a graph: load them into their module, which interop.from_torch reads",
+    ),
+    "a file that is there": (
+        lambda folder: nnef_grad.save(
+            GRAPH, onnx_file(folder).rename(folder / "m.nnef")
+        ),
+        "'FOLDER/m.nnef' exists already: overwrite=True replaces it",
+    ),
+    "to an ONNX file": (
+        lambda folder: nnef_grad.save(GRAPH, folder / "m.onnx"),
+        "'FOLDER/m.onnx' is an ONNX file: interop.to_onnx writes it",
+    ),
+    "an unknown suffix": (
+        lambda folder: nnef_grad.save(GRAPH, folder / "grads.json"),
+        "'FOLDER/grads.json' does not have the suffix of a text or an archive: .nnef, .tgz, .tar.gz, .tar, or a slash for a folder",
+    ),
+}
+
+
+def onnx_file(folder: Path) -> Path:
+    interop.to_onnx(GRAPH, folder / "m.onnx", DATA)
+    return folder / "m.onnx"
+
+
+def weights(folder: Path) -> Path:
+    torch.save(torch.nn.Linear(2, 1).state_dict(), folder / "m.pt")
+    return folder / "m.pt"
+
+
+@pytest.mark.parametrize("name", WRONG_DOORS)
+def test_every_door_names_the_right_one(name: str, tmp_path: Path) -> None:
+    call, message = WRONG_DOORS[name]
+    with pytest.raises(nnef_grad.NnefGradError) as caught:
+        call(tmp_path)
+    assert str(caught.value).startswith(message.replace("FOLDER", str(tmp_path)))

@@ -26,6 +26,7 @@ ORDER = (
     "frontends",
     "targets",
     "model",
+    "opening",
     "reports",
     "runtimes",
     "torch",

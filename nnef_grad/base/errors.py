@@ -68,6 +68,17 @@ Remedy = Literal[
 ]
 
 
+# The argument that would help, for callers of functions.
+_ARGUMENTS: Mapping[str | None, str] = {
+    "constant": "; constants={name: x} makes an input one",
+    "dialect": ": read it with dialect='tract'",
+    "lenient": ", or read it with lenient=True",
+    "overwrite": ": overwrite=True replaces it",
+    "symbol": ": give it one with symbols={name: n}, or by batch or input_shapes",
+    "unroll": ": read it with unroll=n, for so many steps",
+}
+
+
 class Problem(NamedTuple):
     """A problem and its place.
 
@@ -139,10 +150,16 @@ class NnefGradError(Exception):
         return self.problems[0].span
 
     def __str__(self) -> str:
-        lines = list(map(str, self.problems[:MAX_PROBLEMS]))
-        if len(self.problems) > MAX_PROBLEMS:
-            lines.append(f"... and {len(self.problems) - MAX_PROBLEMS} more errors")
-        return "\n".join(lines)
+        told = [
+            p._replace(message=f"{p.message}{_ARGUMENTS.get(p.remedy, '')}")
+            for p in self.problems
+        ]
+        # Python says that it is an error.
+        return "\n".join(line.removeprefix("error: ") for line in _lines(told))
+
+    def render(self) -> str:
+        """All problems as a compiler prints them: `model.nnef:3:5: error: ...`."""
+        return "\n".join(_lines(self.problems))
 
     def called_from(self, caller: Span | None) -> None:
         """Adds the invocation whose expansion met the error to problems without one."""
@@ -159,6 +176,14 @@ class NnefGradError(Exception):
         error = cls(problems[0].message)
         error.problems = tuple(problems)
         return error
+
+
+def _lines(problems: Sequence[Problem]) -> list[str]:
+    """The first problems, each with its place, and how many more there are."""
+    lines = list(map(str, problems[:MAX_PROBLEMS]))
+    if len(problems) > MAX_PROBLEMS:
+        lines.append(f"... and {len(problems) - MAX_PROBLEMS} more errors")
+    return lines
 
 
 class NnefSyntaxError(NnefGradError):

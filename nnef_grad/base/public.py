@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from inspect import signature, unwrap
 from numbers import Integral, Real
+from os import PathLike
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, is_typeddict
 
@@ -44,7 +45,7 @@ def public(function: Function) -> Function:
             kind = kinds.get(name, Any)
             if not _fits(value, kind):
                 what = f"'{name}' of {function.__name__} is {_described(kind)}"
-                raise UsageError(f"{what}, and not {_of(value)}")
+                raise UsageError(f"{what}, and not {_of(value)}{_door(kind, value)}")
         return function(*args, **kwargs)
 
     return checked  # type: ignore[return-value]
@@ -106,6 +107,17 @@ def _described(kind: Any) -> str:
         return str(getattr(plain, "__name__", kind))
     inner = "" if parts[-1] is Any else f" of {_described(parts[-1])}"
     return f"{_WORDS.get(plain, plain.__name__)}{inner}"
+
+
+def _door(kind: Any, value: Any) -> str:
+    """Who takes a value that is no graph, if that is known."""
+    if "Graph" not in _described(kind).split():
+        return ""
+    if isinstance(value, (str, PathLike)):
+        return ": load reads one from a path, and function takes the path"
+    if hasattr(value, "graph"):
+        return ": it has one, .graph"
+    return ": interop.from_torch reads modules" if hasattr(value, "forward") else ""
 
 
 def _of(value: Any) -> str:

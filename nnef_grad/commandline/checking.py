@@ -16,7 +16,8 @@ import nnef_grad
 from nnef_grad.base.errors import Problem, UsageError
 from nnef_grad.base.frozen import NOTHING
 from nnef_grad.commandline import console
-from nnef_grad.commandline.opening import Opened, arrays_in
+from nnef_grad.commandline.opening import arrays_in
+from nnef_grad.opening import Opened
 
 WRONG_GRADIENT = 1
 # In the place of a file of inputs.

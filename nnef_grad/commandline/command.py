@@ -19,7 +19,6 @@ from nnef_grad.base.errors import Problem, UsageError
 from nnef_grad.commandline import console
 from nnef_grad.commandline.checking import Checking
 from nnef_grad.commandline.opening import (
-    Opened,
     Reading,
     expecting,
     output_path,
@@ -29,6 +28,7 @@ from nnef_grad.commandline.opening import (
 from nnef_grad.graph.loops import is_loop
 from nnef_grad.language.labels import is_constant
 from nnef_grad.model import as_stored, declared_variables
+from nnef_grad.opening import Opened
 from nnef_grad.storage.data import SinglePrecision
 from nnef_grad.storage.files import refuse_existing, remove, writing
 from nnef_grad.storage.output import (

@@ -199,7 +199,8 @@ def _message(error: NnefGradError, options: Mapping[str, Any]) -> str:
     if options.get("format") == "json":
         named = {"command": command} if command else {}
         return as_json(errors=[p.as_data() for p in error.problems], **named)
-    return f"{error}\n{title}: {command}" if command else str(error)
+    text = error.render()
+    return f"{text}\n{title}: {command}" if command else text
 
 
 def _sizes(sizes: Mapping[str, int]) -> str:

@@ -1,115 +1,30 @@
-"""Models of any format, with their data, for the command lines."""
+"""The options that say how a model is read, and what a result is called."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import nnef_grad
-from nnef_grad.autodiff.backward import GROUPS
-from nnef_grad.base.errors import UsageError, is_bug, suggestion
+from nnef_grad.base.errors import UsageError, is_bug
 from nnef_grad.commandline import console
 from nnef_grad.emit.bodies import LONGEST, SHORT
-from nnef_grad.graph.extents import symbols_of
-from nnef_grad.graph.names import with_plain_names
-from nnef_grad.graph.printer import has_plain_names
-from nnef_grad.graph.symbols import example_sizes, with_numbers
-from nnef_grad.model import Options, declared_variables, from_container, from_source
+from nnef_grad.graph.symbols import example_sizes
+from nnef_grad.model import Options, from_source
+from nnef_grad.opening import PROGRAM, Opened, in_standard_names, open_model
 from nnef_grad.storage.archives import BLOCK, is_archive
-from nnef_grad.storage.containers import open_container
-from nnef_grad.storage.data import arrays_of
 from nnef_grad.storage.files import reading
 from nnef_grad.storage.output import beside_data, is_onnx
 from nnef_grad.storage.paths import open_file
 
-if TYPE_CHECKING:
-    from nnef_grad.frontends.onnx.model import InFile
-    from nnef_grad.interop import TorchModel
-
 Group = TypeVar("Group")
 
-# The endings of what torch.export.save and numpy.savez write.
-PROGRAM = ".pt2"
+# The ending of what numpy.savez writes.
 ARRAYS = ".npz"
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A model.
-
-    Attributes:
-        graph: its graph.
-        rules: the user's own rules, if there are any.
-        stored: its data, by label, if there can be any.
-        torch: what PyTorch says of it, if it is from there.
-        in_file: how its tensors appear in the ONNX file, if it is one.
-    """
-
-    graph: nnef_grad.Graph
-    rules: nnef_grad.Rules | None
-    stored: Any = None
-    torch: TorchModel | None = None
-    in_file: InFile | None = None
-
-    @property
-    def wrt(self) -> str | list[str]:
-        """The default of --wrt: of a PyTorch model, inputs and trainable parameters."""
-        if self.torch is None:
-            return "all"
-        graph, random = self.graph, self.torch.random
-        inputs = [n for n in graph.input_names if n not in random]
-        scalar = [n for n in inputs if graph.tensors[n].dtype == "scalar"]
-        return [*scalar, *self.torch.trainable]
-
-    @property
-    def arrays(self) -> Mapping[str, Any]:
-        """Its data as arrays, by label, as far as there are any."""
-        if isinstance(self.stored, nnef_grad.VariableData):
-            return arrays_of(declared_variables(self.graph), self.stored)
-        return self.stored or {}
-
-    def in_words(self, message: str) -> str:
-        """A message, with the names that tensors have in the file."""
-        names = self.in_file.names if self.in_file else {}
-        return re.sub(r"'(\w+)'", lambda m: f"'{names.get(m[1], m[1])}'", message)
-
-    def names(self, backward: nnef_grad.Backward) -> dict[str, str]:
-        """What tensors are called in a file, and their gradients, by their names here."""
-        names = dict(self.in_file.names) if self.in_file else {}
-        named = backward.gradients.items() if names else ()
-        return names | {own: self.called(name, own) for name, own in named}
-
-    def called(self, name: str, gradient: str) -> str:
-        """What the gradient of a tensor is called in a file."""
-        return self.in_file.after(name, gradient) if self.in_file else gradient
-
-    def shown(self, row: nnef_grad.CheckedGradient) -> nnef_grad.CheckedGradient:
-        """The comparison of a gradient, by the names that tensors have in the file."""
-        names = self.in_file.names if self.in_file else {}
-        tensor = names.get(row.tensor, row.tensor)
-        return replace(
-            row, tensor=tensor, gradient=self.called(row.tensor, row.gradient)
-        )
-
-    def named(self, words: Sequence[str]) -> list[str]:
-        """The names in the graph of what a file may call otherwise."""
-        found = self.in_file.found if self.in_file is not None else {}
-        for word in words:
-            if found.get(word) == "":
-                what = f"'{word}' is not one tensor of the graph"
-                why = (
-                    "constants decide it, no output depends on it, or a loop repeats it"
-                )
-                raise UsageError(f"{what}: {why}")
-            if found and word not in (*found, *self.graph.tensors, *GROUPS):
-                near = suggestion(word, [*found])
-                raise UsageError(f"the file has no tensor '{word}'{near}")
-        return [found.get(word, word) for word in words]
 
 
 @dataclass(frozen=True)
@@ -134,62 +49,26 @@ class Reading:
         return opened
 
     def _open(self, model: str, target: str) -> Opened:
-        own = None if self.rules is None else nnef_grad.load_rules(self.rules)
-        shapes = dict(map(_shape, self.input_shape))
-        numbers = dict(map(_symbol, self.symbol))
-        constants = dict(chain.from_iterable(map(_constants, self.constant)))
-        if model.endswith(PROGRAM):
-            return self._program(model, own, shapes, numbers, constants)
-        if is_onnx(model):
-            from nnef_grad.interop import from_onnx
-
-            sizes: Any = {"input_shapes": shapes, "batch": self.batch}
-            read = from_onnx(model, **sizes, symbols=numbers, constants=constants)
-            return Opened(read.graph, own, read.data, in_file=read.in_file)
         # tract loads a loop faster than its steps, but for the shortest.
         usual = SHORT if target == "tract" else LONGEST
         options = Options(
-            shapes,
+            dict(map(_shape, self.input_shape)),
             self.batch,
             [*split(self.expand), *["gelu"] * (self.gelu == "sigmoid")],
-            own,
+            None if self.rules is None else nnef_grad.load_rules(self.rules),
             self.lenient,
             self.dialect,
-            numbers,
+            dict(map(_symbol, self.symbol)),
             usual if self.unroll is None else self.unroll,
-            constants,
+            dict(chain.from_iterable(map(_constants, self.constant))),
         )
         if model == console.PIPE:
             graph = from_source(console.read_stdin(), options=options)
-            return _plain(Opened(graph, own), target)
-        container = open_container(model)
-        graph = from_container(container, options)
-        stored = nnef_grad.VariableData(container).of(graph)
-        return _plain(Opened(graph, own, stored), target)
-
-    def _program(
-        self,
-        path: str,
-        rules: nnef_grad.Rules | None,
-        shapes: Mapping[str, Sequence[int]],
-        numbers: dict[str, int],
-        constants: Mapping[str, Any],
-    ) -> Opened:
-        """A program that torch.export has saved."""
-        from nnef_grad.interop import from_torch
-
-        if shapes:
-            message = "the inputs of a program of PyTorch have the shapes of its export"
-            raise UsageError(f"{message}: give its symbols numbers, by --symbol")
-        model = from_torch(path, constants=constants)
-        if self.batch is not None:
-            symbols = symbols_of(tuple(x.shape[:1] for x in model.graph.inputs))
-            if not symbols:
-                message = "the batch of the program is a number"
-                raise UsageError(f"{message}: export it with dynamic_shapes")
-            numbers |= dict.fromkeys(symbols, self.batch)
-        graph = with_numbers(model.graph, numbers)
-        return Opened(graph, rules, model.data, replace(model, graph=graph))
+            opened = Opened(graph, options.rules)
+        else:
+            opened = open_model(model, options)
+        # tract reads the names of its dialect.
+        return opened if target == "tract" else in_standard_names(opened)
 
 
 def output_path(out: str, model: str) -> str:
@@ -204,19 +83,6 @@ def output_path(out: str, model: str) -> str:
             with place.open("rb") as file:
                 has_data = is_archive(file.read(BLOCK))
     return beside_data(out) if has_data and out != console.PIPE else out
-
-
-def _plain(opened: Opened, target: str) -> Opened:
-    """The model with names of the standard, where tract is not to read them."""
-    graph = opened.graph
-    if target == "tract" or has_plain_names(graph):
-        return opened
-    from nnef_grad.frontends.onnx.model import InFile
-
-    plain = with_plain_names(graph)
-    found = {name: plain.names[tensor] for name, tensor in graph.tensors.items()}
-    names = {new: name for name, new in found.items() if new != name}
-    return replace(opened, graph=plain, in_file=InFile(names, found=found))
 
 
 def taken(kind: type[Group], options: dict[str, Any]) -> Group:

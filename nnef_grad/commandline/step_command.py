@@ -20,7 +20,6 @@ from nnef_grad.commandline.command import (
     told_of,
 )
 from nnef_grad.commandline.opening import (
-    Opened,
     Reading,
     expecting,
     output_path,
@@ -31,6 +30,7 @@ from nnef_grad.emit.rule_results import counted
 from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.language.types import SCALAR
 from nnef_grad.model import declared_variables
+from nnef_grad.opening import Opened
 from nnef_grad.storage.files import refuse_existing, writing
 from nnef_grad.storage.output import is_onnx, onnx_target
 from nnef_grad.training.forms import Form, Step

@@ -54,7 +54,7 @@ class Runtime:
 
     def compile(
         self, graph: Graph, data: Data | None = None, threads: int | None = None
-    ) -> Run:
+    ) -> Compiled:
         """The function of a graph.
 
         Args:
@@ -69,9 +69,24 @@ class Runtime:
                 run it.
         """
         module = import_module(f"nnef_grad.runtimes.{self.name}")
-        run: Run = module.compile_graph(graph, data or {}, threads)
-        # Some read the memory of the caller in its order.
-        return lambda inputs: run([np.asarray(x, order="C") for x in inputs])
+        return Compiled(self.name, module.compile_graph(graph, data or {}, threads))
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A graph in a runtime: a function of inputs in order, that gives results in order."""
+
+    name: str
+    run: Run
+
+    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+        # Some runtimes read the memory of the caller in its order.
+        return self.run([np.asarray(x, order="C") for x in inputs])
+
+    @property
+    def runtime(self) -> str:
+        """The runtime that runs it: of the fastest, the one that the first inputs decided."""
+        return getattr(self.run, "chosen", None) or self.name
 
 
 RUNTIMES = {
@@ -82,6 +97,7 @@ RUNTIMES = {
         Runtime("tract", ("tract",), _SINGLE),
         Runtime("khronos", ("torch",), _EITHER),
         Runtime("numpy", (), _EITHER),
+        Runtime("fastest", (), _SINGLE),
     )
 }
 

@@ -168,13 +168,26 @@ class _Archive(Container):
         return self._texts.get(name)
 
 
+_INSTEAD = "a model is a text, a folder, .tar or .tgz"
 # Formats that models are not stored in, by their first bytes.
 _FOREIGN = {
-    b"PK\x03\x04": "a zip archive",
-    b"BZh": "compressed by bzip2",
-    b"\xfd7zXZ": "compressed by xz",
-    b"\x28\xb5\x2f\xfd": "compressed by zstd",
+    b"PK\x03\x04": f"a zip archive: {_INSTEAD}",
+    b"BZh": f"compressed by bzip2: {_INSTEAD}",
+    b"\xfd7zXZ": f"compressed by xz: {_INSTEAD}",
+    b"\x28\xb5\x2f\xfd": f"compressed by zstd: {_INSTEAD}",
 }
+_WEIGHTS = "weights without a graph: load them into their module, which interop.from_torch reads"
+_OF_TENSORFLOW = "a model of TensorFlow: tf2onnx makes an ONNX file of it"
+# The same by the endings of binary files, and who reads them.
+_OTHERS = {
+    ".onnx": "an ONNX file: interop.from_onnx reads it",
+    ".pt2": "a program of PyTorch: interop.from_torch reads it",
+    **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt", ".safetensors"), _WEIGHTS),
+    **dict.fromkeys((".npz", ".npy"), "arrays without a graph"),
+    **dict.fromkeys((".h5", ".keras", ".pb"), _OF_TENSORFLOW),
+}
+# Below these, no character of a text is.
+_LEAST = ord("\t")
 
 
 def open_container(path: PathLike) -> Container:
@@ -186,10 +199,8 @@ def open_container(path: PathLike) -> Container:
             return _Folder(name)
         file = stack.enter_context(Path(path).open("rb"))
         head = file.read(BLOCK)
-        for beginning, what in _FOREIGN.items():
-            if head.startswith(beginning):
-                instead = "a model is a text, a folder, .tar or .tgz"
-                raise UsageError(f"'{name}' is {what}: {instead}")
+        if what := _foreign(name, head):
+            raise UsageError(f"'{name}' is {what}")
         if not is_archive(head):
             return _TextInFolder(name, text_of(file, name, head))
         if not file.seekable():
@@ -197,6 +208,16 @@ def open_container(path: PathLike) -> Container:
         archive = _Archive(name, file)
         stack.pop_all()
         return archive
+
+
+def _foreign(name: str, head: bytes) -> str | None:
+    """What a file is that no model is stored in, by its name and its first bytes."""
+    found = (what for start, what in _FOREIGN.items() if head.startswith(start))
+    what = next(found, None)
+    is_binary = what is not None or min(head, default=_LEAST) < _LEAST
+    if is_binary and not is_archive(head):
+        return _OTHERS.get(Path(name).suffix.lower(), what)
+    return what
 
 
 def quantization_path(path: PathLike) -> Path:

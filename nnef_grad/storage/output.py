@@ -32,9 +32,13 @@ class ModelFormat(Enum):
 
 
 ARCHIVES = (".tgz", ".tar.gz", ".tar")
-# Suffixes of texts, and those that certainly do not mean one.
 TEXTS = (".nnef", ".txt", ".text")
-_OTHERS = (".zip", ".7z", ".gz", ".bz2", ".xz", ".zst", ".onnx", ".dat")
+# Suffixes of what is not written, which are no part of a name with dots either.
+_OTHERS = (
+    *(".zip", ".7z", ".gz", ".bz2", ".xz", ".zst", ".onnx", ".dat", ".json", ".html"),
+    *(".pt2", ".pt", ".pth", ".bin", ".safetensors", ".npz", ".npy", ".tflite", ".py"),
+    *(".h5", ".keras", ".pb", ".csv", ".yaml", ".yml", ".xml", ".md", ".pdf", ".svg"),
+)
 # The texts of a folder; a training step may have a second document.
 _TEXTS = ((GRAPH,), (QUANTIZATION,), (APPLY, GRAPH))
 _SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
@@ -65,9 +69,12 @@ def format_of(path: PathLike) -> ModelFormat:
         is_new = not Path(name).exists()
         if Path(name).is_dir() or (is_new and not Path(name).suffix):
             return ModelFormat.FOLDER
-    if name.lower().endswith(_OTHERS):
+    if is_onnx(name):
+        raise UsageError(f"'{name}' is an ONNX file: interop.to_onnx writes it")
+    if Path(name).suffix and not name.lower().endswith(TEXTS):
         message = f"'{name}' does not have the suffix of a text or an archive"
-        raise UsageError(f"{message}: .nnef, {', '.join(ARCHIVES)}")
+        known = f".nnef, {', '.join(ARCHIVES)}, or a slash for a folder"
+        raise UsageError(f"{message}: {known}")
     return ModelFormat.TEXT
 
 

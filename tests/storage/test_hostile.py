@@ -151,7 +151,7 @@ def test_labels(label: str, message: str, form: str, folder: Path) -> None:
 def test_labels_that_programs_ask_for(label: str, folder: Path) -> None:
     """No graph has been checked before."""
     data = nnef_grad.load_data(write_files(folder, files()))
-    with pytest.raises(nnef_grad.UsageError, match=r"^error: label "):
+    with pytest.raises(nnef_grad.UsageError, match=r"^label "):
         data[label]
     assert label not in data
     assert label_of(tuple(f"{label}.dat".split("/"))) is None
@@ -908,7 +908,7 @@ def test_a_disk_that_is_full_of_arrays(out: str, limit: int, tmp_path: Path) -> 
         "except nnef_grad.UsageError as error:\n"
         "    print(error)",
     )
-    assert done.stdout.startswith(f"error: cannot write '{tmp_path / out}': ")
+    assert done.stdout.startswith(f"cannot write '{tmp_path / out}': ")
     assert names(tmp_path) == []
 
 

@@ -1,0 +1,161 @@
+"""Models of any format, opened as one: a graph, its data, and what the file calls its
+tensors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from nnef_grad.autodiff.backward import GROUPS, Backward
+from nnef_grad.autodiff.rules import Rules
+from nnef_grad.base.errors import UsageError, suggestion
+from nnef_grad.graph.extents import symbols_of
+from nnef_grad.graph.ir import Graph
+from nnef_grad.graph.names import with_plain_names
+from nnef_grad.graph.printer import has_plain_names
+from nnef_grad.graph.symbols import with_numbers
+from nnef_grad.model import Options, declared_variables, from_container
+from nnef_grad.storage.containers import open_container
+from nnef_grad.storage.data import VariableData, arrays_of
+from nnef_grad.storage.output import is_onnx
+
+if TYPE_CHECKING:
+    from nnef_grad.frontends.onnx.model import InFile
+    from nnef_grad.frontends.torch.model import TorchModel
+    from nnef_grad.interpreter.gradcheck import CheckedGradient
+
+# The ending of what torch.export.save writes.
+PROGRAM = ".pt2"
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model.
+
+    Attributes:
+        graph: its graph.
+        rules: the user's own rules, if there are any.
+        stored: its data, by label, if there can be any.
+        torch: what PyTorch says of it, if it is from there.
+        in_file: how its tensors appear in the ONNX file, if it is one.
+    """
+
+    graph: Graph
+    rules: Rules | None
+    stored: Any = None
+    torch: TorchModel | None = None
+    in_file: InFile | None = None
+
+    @property
+    def wrt(self) -> str | list[str]:
+        """What a model is differentiated with respect to by default: of a PyTorch model, inputs
+        and trainable parameters.
+        """
+        if self.torch is None:
+            return "all"
+        graph, random = self.graph, self.torch.random
+        inputs = [n for n in graph.input_names if n not in random]
+        scalar = [n for n in inputs if graph.tensors[n].dtype == "scalar"]
+        return [*scalar, *self.torch.trainable]
+
+    @property
+    def arrays(self) -> Mapping[str, Any]:
+        """Its data as arrays, by label, as far as there are any."""
+        if isinstance(self.stored, VariableData):
+            return arrays_of(declared_variables(self.graph), self.stored)
+        return self.stored or {}
+
+    def in_words(self, message: str) -> str:
+        """A message, with the names that tensors have in the file."""
+        names = self.in_file.names if self.in_file else {}
+        return re.sub(r"'(\w+)'", lambda m: f"'{names.get(m[1], m[1])}'", message)
+
+    def names(self, backward: Backward) -> dict[str, str]:
+        """What tensors are called in a file, and their gradients, by their names here."""
+        names = dict(self.in_file.names) if self.in_file else {}
+        named = backward.gradients.items() if names else ()
+        return names | {own: self.called(name, own) for name, own in named}
+
+    def called(self, name: str, gradient: str) -> str:
+        """What the gradient of a tensor is called in a file."""
+        return self.in_file.after(name, gradient) if self.in_file else gradient
+
+    def shown(self, row: CheckedGradient) -> CheckedGradient:
+        """The comparison of a gradient, by the names that tensors have in the file."""
+        names = self.in_file.names if self.in_file else {}
+        tensor = names.get(row.tensor, row.tensor)
+        return replace(
+            row, tensor=tensor, gradient=self.called(row.tensor, row.gradient)
+        )
+
+    def named(self, words: Sequence[str]) -> list[str]:
+        """The names in the graph of what a file may call otherwise."""
+        found = self.in_file.found if self.in_file is not None else {}
+        for word in words:
+            if found.get(word) == "":
+                what = f"'{word}' is not one tensor of the graph"
+                why = (
+                    "constants decide it, no output depends on it, or a loop repeats it"
+                )
+                raise UsageError(f"{what}: {why}")
+            if found and word not in (*found, *self.graph.tensors, *GROUPS):
+                near = suggestion(word, [*found])
+                raise UsageError(f"the file has no tensor '{word}'{near}")
+        return [found.get(word, word) for word in words]
+
+
+def open_model(path: str, options: Options) -> Opened:
+    """The model at a path: an NNEF text, folder or archive, an ONNX file, or a program of
+    PyTorch.
+    """
+    if path.endswith(PROGRAM):
+        return _program(path, options)
+    if is_onnx(path):
+        from nnef_grad.frontends.onnx.entry import from_onnx
+
+        read = from_onnx(
+            path,
+            input_shapes=options.input_shapes,
+            batch=options.batch,
+            symbols=options.symbols,
+            constants=options.constants,
+        )
+        return Opened(read.graph, options.rules, read.data, in_file=read.in_file)
+    container = open_container(path)
+    graph = from_container(container, options)
+    return Opened(graph, options.rules, VariableData(container).of(graph))
+
+
+def _program(path: str, options: Options) -> Opened:
+    """A program that torch.export has saved."""
+    from nnef_grad.frontends.torch import from_torch
+
+    if options.input_shapes:
+        message = "the inputs of a program of PyTorch have the shapes of its export"
+        raise UsageError(f"{message}: give numbers to its symbols instead")
+    model = from_torch(path, constants=options.constants)
+    numbers = dict(options.symbols or {})
+    if options.batch is not None:
+        symbols = symbols_of(tuple(x.shape[:1] for x in model.graph.inputs))
+        if not symbols:
+            message = "the batch of the program is a number"
+            raise UsageError(f"{message}: export it with dynamic_shapes")
+        numbers |= dict.fromkeys(symbols, options.batch)
+    graph = with_numbers(model.graph, numbers)
+    return Opened(graph, options.rules, model.data, replace(model, graph=graph))
+
+
+def in_standard_names(opened: Opened) -> Opened:
+    """The model with names of the standard."""
+    graph = opened.graph
+    if has_plain_names(graph):
+        return opened
+    from nnef_grad.frontends.onnx.model import InFile
+
+    plain = with_plain_names(graph)
+    found = {name: plain.names[tensor] for name, tensor in graph.tensors.items()}
+    names = {new: name for name, new in found.items() if new != name}
+    return replace(opened, graph=plain, in_file=InFile(names, found=found))
