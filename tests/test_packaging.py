@@ -99,6 +99,19 @@ def test_from_a_wheel(tmp_path: Path) -> None:
     assert any("Apache License" in text for text in texts)
 
 
+def test_without_the_khronos_tools(tmp_path: Path) -> None:
+    """Their parser is compiled, and has no wheel for Linux on ARM."""
+    without = 'import sys\nsys.modules.update({"nnef": None, "nnef_tools": None})\n'
+    output = run(sys.executable, "-c", without + PROGRAM, path=ROOT, cwd=tmp_path)
+    check(output, ROOT / "nnef_grad", ROOT / "grammars" / "nnef.lark")
+    asked = "from nnef_grad.interop import from_onnx, from_torch, from_nnef_tools"
+    caught = f"import nnef_grad\ntry:\n    {asked}\nexcept nnef_grad.UsageError as error: print(error)"
+    said = run(sys.executable, "-c", without + caught, path=ROOT, cwd=tmp_path)
+    assert (
+        said == "graphs of the Khronos tools need nnef-tools: pip install nnef-tools\n"
+    )
+
+
 @pytest.mark.thorough
 def test_from_an_editable_install(tmp_path: Path) -> None:
     site = tmp_path / "site"

@@ -10,12 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import nnef
 import numpy as np
-
-# An internal name, but it has been there since 2020.
-from nnef_tools.io.nnef.reader import _build_graph
-from nnef_tools.model import Graph as ToolsGraph
 
 from nnef_grad.base.arrays import Array, Data
 from nnef_grad.base.errors import UsageError, bounded_nesting
@@ -30,6 +25,16 @@ from nnef_grad.language.labels import label_key
 from nnef_grad.language.library import with_fragments
 from nnef_grad.language.parser import parse_document, parse_fragments
 from nnef_grad.language.types import LARGEST
+
+try:
+    import nnef
+
+    # An internal name, but it has been there since 2020.
+    from nnef_tools.io.nnef.reader import _build_graph
+    from nnef_tools.model import Graph as ToolsGraph
+except ModuleNotFoundError as error:
+    message = "graphs of the Khronos tools need nnef-tools: pip install nnef-tools"
+    raise UsageError(message) from error
 
 _EXTENSIONS = """\
 extension KHR_enable_fragment_definitions;

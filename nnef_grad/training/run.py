@@ -61,8 +61,8 @@ def run(
         batches: for each step, an array for each input of the model and each target, by
             name, or in the order of the inputs of the step.
         runtime: "onnxruntime", "openvino", "tract", "khronos" (the PyTorch interpreter
-            of nnef_tools), or "numpy" (nnef-grad's evaluator). The first two compute in
-            single precision.
+            of nnef_tools), "numpy" (nnef-grad's evaluator), or "fastest", the faster of
+            the first two on the first batch. These three compute in single precision.
         learning_rate: the learning rate, or a function of the number of steps so far,
             if it is an input of the step.
         loss_scale: the same for the scale of the loss.

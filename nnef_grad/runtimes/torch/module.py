@@ -66,8 +66,9 @@ class Module(nn.Module):  # type: ignore[misc]
             result of `interop.from_torch`, with torch's parameters and their
             `requires_grad`; everything else is a buffer.
         runtime: "onnxruntime", "openvino", "tract", "khronos" (the PyTorch interpreter
-            of nnef_tools), or "numpy" (nnef-grad's evaluator, which is slow). The first
-            two compute in single precision; the others in the precision of parameters
+            of nnef_tools), "numpy" (nnef-grad's evaluator, which is slow), or "fastest",
+            the faster of the first two on the first inputs, which both compute in single
+            precision; the others in the precision of parameters
             and inputs: `module.double()`.
         buffers: labels of scalar variables that are not parameters.
         data: an array for each variable of a `Graph`, by label.
