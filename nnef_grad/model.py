@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rules import Rules, check_rules
+from nnef_grad.base.choices import Dialect
 from nnef_grad.base.errors import (
     InvalidGraphError,
     UsageError,
@@ -60,7 +61,7 @@ class Options(NamedTuple):
     expand: Sequence[str] = ()
     rules: Rules | None = None
     lenient: bool = False
-    dialect: str | None = None
+    dialect: Dialect | None = None
     symbols: Mapping[str, int] | None = None
     unroll: int = LONGEST
     constants: Mapping[str, Any] | None = None
@@ -99,7 +100,7 @@ def load(
     expand: Sequence[str] = (),
     rules: Rules | None = None,
     lenient: bool = False,
-    dialect: str | None = None,
+    dialect: Dialect | None = None,
     symbols: Mapping[str, int] | None = None,
     unroll: int = LONGEST,
     constants: Mapping[str, Any] | None = None,
@@ -166,7 +167,7 @@ def loads(
     rules: Rules | None = None,
     lenient: bool = False,
     quant: str | None = None,
-    dialect: str | None = None,
+    dialect: Dialect | None = None,
     symbols: Mapping[str, int] | None = None,
     unroll: int = LONGEST,
     constants: Mapping[str, Any] | None = None,

@@ -19,9 +19,20 @@ from click.testing import CliRunner
 from support.processes import environment
 
 import nnef_grad
+from nnef_grad.base.choices import (
+    Dialect,
+    Loss,
+    Optimizer,
+    RuntimeName,
+    Target,
+    words,
+)
 from nnef_grad.commandline import step_cli
 from nnef_grad.commandline.cli import OPTIONS, Groups, main
 from nnef_grad.commandline.step_cli import STEP_OPTIONS
+from nnef_grad.frontends import DIALECTS
+from nnef_grad.runtimes import RUNTIMES
+from nnef_grad.targets import TARGETS
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "command-line.md"
@@ -297,23 +308,40 @@ def test_the_help_lists_every_option_in_its_group(command: str) -> None:
         ("nnef-grad model/ --stop i", ["inputs"]),
         ("nnef-grad none.nnef --wrt x", []),
         ("nnef-grad model.nnef --target tr", ["tract", "tract-standard"]),
+        ("nnef-grad-step model.nnef --loss hu", ["huber"]),
+        ("nnef-grad-step model.nnef --optimizer ada", ["adagrad", "adam", "adamw"]),
     ],
 )
 def test_completion(words: str, found: list[str], folder: Path) -> None:
+    name = words.split()[0]
+    room = "step_cli" if name.endswith("step") else "cli"
+    program = f"from nnef_grad.commandline.{room} import main; main(prog_name='{name}')"
     done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from nnef_grad.commandline.cli import main; main(prog_name='nnef-grad')",
-        ],
+        [sys.executable, "-c", program],
         capture_output=True,
         text=True,
         cwd=folder,
         env=environment(
-            _NNEF_GRAD_COMPLETE="bash_complete",
+            **{f"_{name.upper().replace('-', '_')}_COMPLETE": "bash_complete"},
             COMP_WORDS=words,
             COMP_CWORD=str(len(words.split()) - 1),
         ),
         check=False,
     )
     assert [line.partition(",")[2] for line in done.stdout.split()] == found
+
+
+def fragments(name: str, first: str) -> set[str]:
+    """The fragments of a file of training with such first parameters."""
+    text = (ROOT / "nnef_grad" / "training" / name).read_text("utf-8")
+    return {*re.findall(rf"^fragment (\w+)\(\s*{first}", text, re.MULTILINE)}
+
+
+def test_the_words_of_choices_are_those_there_are() -> None:
+    assert words(Target) == tuple(TARGETS)
+    assert {*words(RuntimeName)} == {*RUNTIMES}
+    assert words(Dialect) == DIALECTS
+    losses = fragments("losses.nnef", r"output: tensor<scalar>,\s*target")
+    assert {*words(Loss)} == losses - {"smoothed"}
+    optimizers = fragments("optimizers.nnef", "variable: tensor<scalar>")
+    assert {*words(Optimizer)} == optimizers - {"with_decay"}

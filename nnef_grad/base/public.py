@@ -95,7 +95,11 @@ def _described(kind: Any) -> str:
     """A kind in words."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        return " or ".join(dict.fromkeys(map(_described, parts)))
+        # Of a string that may be any other, the usual words are for editors.
+        plain_parts = [
+            p for p in parts if str not in parts or get_origin(p) is not Literal
+        ]
+        return " or ".join(dict.fromkeys(map(_described, plain_parts)))
     if origin is Literal:
         return " or ".join(map(repr, parts))
     if kind in _WORDS:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import nnef_grad
+from nnef_grad.base.choices import Target, words
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -135,6 +136,21 @@ def one_of(*choices: str) -> dict[str, Any]:
     return {"type": click.Choice(choices), "default": choices[0], "show_default": True}
 
 
+def completed(choice: Any) -> dict[str, Any]:
+    """The settings of an option that has usual words, and takes others."""
+
+    def complete(
+        context: click.Context, parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        before, equals, last = incomplete.rpartition("=")
+        matching = (word for word in words(choice) if word.startswith(last))
+        return [CompletionItem(f"{before}{equals}{word}") for word in matching]
+
+    return {"shell_complete": complete}
+
+
 _TENSORS = {**several("NAMES"), "shell_complete": complete_names}
 
 # Derivatives other than gradients.
@@ -235,10 +251,7 @@ OPTIONS: Groups = {
             "PyTorch interpreter and nnef.Session; tract-standard is tract with standard "
             "operations only; portable is all of them. For files x.onnx: onnx, the default, "
             "is the fastest in ONNX Runtime, and onnx-portable for any engine.",
-            **one_of(
-                *("nnef", "khronos", "tract", "tract-standard", "onnx"),
-                *("onnx-portable", "portable"),
-            ),
+            **one_of(*words(Target)),
         ),
         option(
             "--force",

@@ -6,11 +6,13 @@ from typing import Any
 
 import click
 
+from nnef_grad.base.choices import Loss, Optimizer, words
 from nnef_grad.commandline.cli import (
     FLAG,
     OPTIONS,
     Finite,
     Groups,
+    completed,
     model_command,
     option,
     path,
@@ -23,12 +25,11 @@ STEP_OPTIONS: Groups = {
     "Loss": [
         option(
             "--loss",
-            "The loss of the output: mean_squared_error, mean_absolute_error, huber, hinge, "
-            "binary_cross_entropy, sigmoid_cross_entropy, categorical_cross_entropy, "
-            "softmax_cross_entropy, softmax_cross_entropy_with_labels, kullback_leibler, "
-            "cosine_similarity, or your own FILE.nnef:NAME. Every loss has the settings "
-            "reduction and weight. For several outputs, repeat OUTPUT=LOSS.",
+            f"The loss of the output: {', '.join(words(Loss))}, or your own "
+            "FILE.nnef:NAME. Every loss has the settings reduction and weight. For "
+            "several outputs, repeat OUTPUT=LOSS.",
             **several("[OUTPUT=]LOSS"),
+            **completed(Loss),
             required=True,
         ),
         option(
@@ -72,6 +73,7 @@ STEP_OPTIONS: Groups = {
             metavar="OPTIMIZER",
             default="sgd",
             show_default=True,
+            **completed(Optimizer),
         ),
         option(
             "--learning-rate",

@@ -16,6 +16,7 @@ from nnef_grad.autodiff.backward import Backward, Wrt
 from nnef_grad.autodiff.differentiate import differentiate
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.arrays import Array, Data
+from nnef_grad.base.choices import Dialect, RuntimeName
 from nnef_grad.base.errors import UsageError, refuse_unknown
 from nnef_grad.base.frozen import NOTHING
 from nnef_grad.base.public import public
@@ -37,7 +38,6 @@ Derivative = Literal[
     "gradient", "jacobian", "jvp", "hvp", "hessian", "saliency", "laplacian",
     "divergence", "gradient_penalty",
 ]  # fmt: skip
-RuntimeName = Literal["fastest", "onnxruntime", "openvino", "tract", "khronos", "numpy"]
 AnyModel = Union[PathLike, Graph, Backward, TorchModel, OnnxModel, "nn.Module"]
 
 _FUNCTIONS: Mapping[str, Any] = {
@@ -74,7 +74,7 @@ def function(
     symbols: Mapping[str, int] | None = None,
     constants: Mapping[str, Any] | None = None,
     lenient: bool = False,
-    dialect: str | None = None,
+    dialect: Dialect | None = None,
     rules: Rules | None = None,
     threads: int | None = None,
 ) -> Function:

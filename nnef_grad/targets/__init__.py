@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from nnef_grad.base.arrays import Array
+from nnef_grad.base.choices import Target
 from nnef_grad.base.errors import Problem, Remedy, UnsupportedError, UsageError
 from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
@@ -95,7 +96,7 @@ class Lowered:
 
 
 @public
-def lower(graph: Graph, target: str) -> Lowered:
+def lower(graph: Graph, target: Target) -> Lowered:
     """The graph in a form that the runtimes of a target support.
 
     Args:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnef_grad.base.arrays import Array
+from nnef_grad.base.choices import RuntimeName
 from nnef_grad.base.errors import UsageError, refuse_unknown
 from nnef_grad.base.public import public
 from nnef_grad.graph.ir import Shape
@@ -39,7 +40,7 @@ def run(
     step: Step,
     batches: Iterable[Batch],
     *,
-    runtime: str = "onnxruntime",
+    runtime: RuntimeName = "onnxruntime",
     learning_rate: Schedule | None = None,
     loss_scale: Schedule = 1.0,
     dtype: npt.DTypeLike = np.float32,

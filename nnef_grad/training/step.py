@@ -15,6 +15,7 @@ import numpy as np
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.differentiate import differentiate
 from nnef_grad.autodiff.rules import Rules
+from nnef_grad.base.choices import Loss, Optimizer, Target
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
@@ -54,8 +55,8 @@ MOST_BATCHES = 2**24
 def training_step(
     model: Graph | TorchModel,
     *,
-    loss: str | Mapping[str, str],
-    optimizer: str,
+    loss: Loss | Mapping[str, Loss],
+    optimizer: Optimizer,
     data: Mapping[str, Any] | None = None,
     learning_rate: float | None = None,
     train: str | Sequence[str] | None = None,
@@ -72,7 +73,7 @@ def training_step(
     quantize: bool = False,
     recompute: float | None = None,
     state: Form | None = None,
-    target: str = "nnef",
+    target: Target = "nnef",
     rules: Rules | None = None,
 ) -> Step:
     """A training step as a graph: the loss of a batch, its gradients, and the new value

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Union
 import torch
 from torch import nn
 
+from nnef_grad.base.choices import RuntimeName
 from nnef_grad.base.errors import UsageError, refuse_unknown
 from nnef_grad.base.source import Source
 from nnef_grad.frontends import STANDARD, dialect_of
@@ -84,7 +85,7 @@ class Module(nn.Module):  # type: ignore[misc]
     def __init__(
         self,
         model: Model,
-        runtime: str = "onnxruntime",
+        runtime: RuntimeName = "onnxruntime",
         *,
         buffers: Collection[str] = (),
         data: Feeds | None = None,

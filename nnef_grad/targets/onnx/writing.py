@@ -8,6 +8,7 @@ from typing import Any
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.base.arrays import Data
+from nnef_grad.base.choices import Target
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
 from nnef_grad.frontends.onnx.entry import require_onnx
@@ -28,7 +29,7 @@ def to_onnx(
     *,
     overwrite: bool = False,
     in_file: InFile | None = None,
-    target: str = "onnx",
+    target: Target = "onnx",
 ) -> None:
     """Writes a graph to an ONNX file, lowered for a target. Writing is atomic.
 
@@ -73,7 +74,7 @@ def write(
     defaults: Data | None = None,
     trained: Iterable[str] = (),
     in_file: InFile | None = None,
-    target: str = "onnx",
+    target: Target = "onnx",
     **metadata: Mapping[str, str],
 ) -> None:
     """Writes a graph, lowered for a target; see `to_onnx`. `defaults` are the values of
