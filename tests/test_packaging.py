@@ -4,6 +4,7 @@ from a checkout.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -121,3 +122,18 @@ def test_from_an_editable_install(tmp_path: Path) -> None:
     )
     output = run(sys.executable, tmp_path / "run.py", cwd=tmp_path)
     check(output, ROOT / "nnef_grad", ROOT / "grammars" / "nnef.lark")
+
+
+def test_the_versions_of_the_page_are_those_that_are_tested() -> None:
+    """The first and the last of each package in the two locks, whatever the Python."""
+    page = (ROOT / "docs" / "install.md").read_text("utf-8")
+    rows = re.findall(r"^\| (\w+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.MULTILINE)
+    assert len(rows) == 9
+    for name, *versions in rows:
+        if name == "Python":
+            continue
+        for lock, version in zip(("oldest", "newest"), versions, strict=True):
+            text = (ROOT / "locks" / f"{lock}.txt").read_text("utf-8")
+            found = re.findall(rf"^{name}==([\d.]+)", text, re.MULTILINE)
+            best = min if lock == "oldest" else max
+            assert version == best(found, key=lambda v: [*map(int, v.split("."))])

@@ -49,11 +49,16 @@ def test_texts_of_folders(name: str, tmp_path: Path) -> None:
     assert (tmp_path / name).is_file()
 
 
-@pytest.mark.parametrize("name", ["x.v2", "x.bwd"])
-def test_what_is_made_of_a_text_is_a_text(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["x.v2", "grads.json", "x.pt2"])
+def test_an_unknown_ending_of_what_is_made_of_a_text(name: str, tmp_path: Path) -> None:
     model = write_files(tmp_path, {"m.nnef": MODEL.encode()}) / "m.nnef"
-    assert run(model, "-o", tmp_path / name, "-q").exit_code == 0
-    assert (tmp_path / name).is_file()
+    result = run(model, "-o", tmp_path / name, "-q")
+    assert result.exit_code == 2
+    assert (
+        "suffix of a text or an archive: .nnef, .tgz, .tar.gz, .tar, or"
+        in result.stderr
+    )
+    assert not (tmp_path / name).exists()
 
 
 def test_halves_steps_and_merged_models(tmp_path: Path) -> None:
