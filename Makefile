@@ -67,7 +67,7 @@ samples: $(READY) ## Run the scripts of samples/, and a benchmark in brief
 	@echo "== bench"; $(BIN)/python -m bench --brief
 
 # A test of every kind, in a few minutes: of many random graphs, settings or networks it takes some.
-test: $(READY) ## Run the tests, of those that are alike some
+test: $(READY) ## Run the tests, but of similar ones only a part
 	$(BIN)/python -m pytest -n auto -m "not thorough"
 
 test-all: $(READY) ## Run all tests
@@ -110,7 +110,7 @@ lint: $(STYLE) ## Check style
 types: $(READY) ## Check types
 	$(BIN)/mypy
 
-format: $(STYLE) ## Bring the code into its form
+format: $(STYLE) ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -135,7 +135,7 @@ def _refuse_wrong_types(
     for p in fragment.parameters:
         if p.name in values and not _is_of(values[p.name], p.type, generics):
             value = brief(_describe(values[p.name]))
-            message = f"argument '{p.name}' of '{name}' wants {p.type}, got {value}"
+            message = f"argument '{p.name}' of '{name}' must be {p.type}, not {value}"
             raise InvalidGraphError(message)
 
 

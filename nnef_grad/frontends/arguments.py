@@ -88,13 +88,13 @@ def fit(
             if is_loose:
                 fitted[name] = value
                 continue
-            message = f"argument '{name}' of '{fragment.name}' wants {types[name]}"
+            message = f"argument '{name}' of '{fragment.name}' must be {types[name]}"
             is_unknown = not holds_tensors(types[name]) and _holds_tensor(value)
             advice = (
                 ", which is not known when the document is read" if is_unknown else ""
             )
             raise InvalidGraphError(
-                f"{message}, got {brief(described(value))}{advice}", places[name]
+                f"{message}, not {brief(described(value))}{advice}", places[name]
             ) from None
     return fitted
 

@@ -251,7 +251,7 @@ ERRORS = [
     ),
     (
         LINEAR.replace('"x"', '"k"'),
-        "1:1: argument 'x' of 'linear_quantize' wants tensor<scalar>, got tensor<integer>",
+        "1:1: argument 'x' of 'linear_quantize' must be tensor<scalar>, not tensor<integer>",
     ),
     # The operation
     (
@@ -295,7 +295,7 @@ ERRORS = [
     # The values
     (
         LINEAR.replace("0.0", "0"),
-        "1:28: argument 'min' of 'linear_quantize' wants tensor<scalar>, got integer: write 0.0",
+        "1:28: argument 'min' of 'linear_quantize' must be tensor<scalar>, not integer: write 0.0",
     ),
     (
         LINEAR.replace("0.0", "[0.0, -1]"),
@@ -303,7 +303,7 @@ ERRORS = [
     ),
     (
         LINEAR.replace("0.0", "(0.0, 1.0)"),
-        "1:28: argument 'min' of 'linear_quantize' wants tensor<scalar>, got (scalar, scalar)",
+        "1:28: argument 'min' of 'linear_quantize' must be tensor<scalar>, not (scalar, scalar)",
     ),
     (
         LINEAR.replace("0.0", "conv"),
@@ -315,11 +315,11 @@ ERRORS = [
     ),
     (
         LINEAR.replace("8", "[8]"),
-        "1:53: argument 'bits' of 'linear_quantize' wants integer, got integer[]",
+        "1:53: argument 'bits' of 'linear_quantize' must be integer, not integer[]",
     ),
     (
         LINEAR.replace("8", "true"),
-        "1:53: argument 'bits' of 'linear_quantize' wants integer, got logical",
+        "1:53: argument 'bits' of 'linear_quantize' must be integer, not logical",
     ),
     (
         LINEAR.replace("8", "2147483648"),
@@ -373,9 +373,9 @@ def test_errors_inside_the_attributes_of_a_fragment() -> None:
     assert [
         f"{p.span.column}: {p.message}" for p in caught.value.problems if p.span
     ] == [
-        "37: argument 'places' of 'round_to' wants integer[], got scalar[]",
-        "62: argument 'pair' of 'round_to' wants (logical, string), got (logical, integer)",
-        "34: argument 'pair' of 'round_to' wants (logical, string), got (logical, string, integer)",
+        "37: argument 'places' of 'round_to' must be integer[], not scalar[]",
+        "62: argument 'pair' of 'round_to' must be (logical, string), not (logical, integer)",
+        "34: argument 'pair' of 'round_to' must be (logical, string), not (logical, string, integer)",
         f"9: 'two' does not quantize; the operations that do: {', '.join(OPERATIONS)}, round_to",
     ]
 

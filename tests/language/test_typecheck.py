@@ -81,12 +81,12 @@ def test_the_interface_of_a_graph(graph: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("expression", "message"),
     [
-        ("leaky_relu(x, alpha = «1»)", "argument 'alpha' of 'leaky_relu' wants scalar, got integer: write 1.0"),
-        ("sum_reduce(x, axes = «0»)", "argument 'axes' of 'sum_reduce' wants integer[], got integer: write [0]"),
+        ("leaky_relu(x, alpha = «1»)", "argument 'alpha' of 'leaky_relu' must be scalar, not integer: write 1.0"),
+        ("sum_reduce(x, axes = «0»)", "argument 'axes' of 'sum_reduce' must be integer[], not integer: write [0]"),
         ("transpose(x, axes = [0, «1.0»])", "the items of an array must be of one type, but this is scalar"),
-        ("pad(x, padding = [(0, «1.0»)])", "argument 'padding' of 'pad' wants (integer, integer)[], got (integer, scalar)[]"),
-        ("relu(«'a'»)", "argument 'x' of 'relu' wants tensor<scalar>, got string"),
-        ("select(«x», x, x)", "argument 'condition' of 'select' wants tensor<logical>, got tensor<scalar>"),
+        ("pad(x, padding = [(0, «1.0»)])", "argument 'padding' of 'pad' must be (integer, integer)[], not (integer, scalar)[]"),
+        ("relu(«'a'»)", "argument 'x' of 'relu' must be tensor<scalar>, not string"),
+        ("select(«x», x, x)", "argument 'condition' of 'select' must be tensor<logical>, not tensor<scalar>"),
         ("«relu»<scalar>(x)", "'relu' takes no data type"),
     ],
 )  # fmt: skip
