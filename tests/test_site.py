@@ -21,7 +21,7 @@ from nnef_grad import interop, torch, training
 
 DOCS = ROOT / "docs"
 # Pages that the build makes of files elsewhere.
-MOVED = {"changelog.md", "contributing.md", "security.md"}
+MOVED = {"changelog.md", "code-of-conduct.md", "contributing.md", "security.md"}
 
 
 def test_the_pictures_are_those_of_the_scripts() -> None:
