@@ -145,7 +145,7 @@ def test_the_check_is_of_the_whole() -> None:
         (["--split", "first", "-o", "none/second.nnef"], "cannot write"),
         (
             ["--split", "p.html", "--report", "p.html", "-o", "second"],
-            "the report 'p.html' is also",
+            "the report 'p.txt' is also",
         ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
