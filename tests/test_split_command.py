@@ -144,7 +144,7 @@ def test_the_check_is_of_the_whole() -> None:
         (["--split", "first.onnx", "--target", "tract"], "is for ONNX Runtime"),
         (["--split", "first", "-o", "none/second.nnef"], "cannot write"),
         (
-            ["--split", "p.html", "--report", "p.html", "-o", "second"],
+            ["--split", "p.txt", "--report", "p.txt", "-o", "second"],
             "the report 'p.txt' is also",
         ),
     ],
