@@ -143,10 +143,7 @@ def test_the_check_is_of_the_whole() -> None:
         (["--split", "there", "-o", "second"], "'there' exists already"),
         (["--split", "first.onnx", "--target", "tract"], "is for ONNX Runtime"),
         (["--split", "first", "-o", "none/second.nnef"], "cannot write"),
-        (
-            ["--split", "p.txt", "--report", "p.txt", "-o", "second"],
-            "the report 'p.txt' is also",
-        ),
+        (["--split", "p.html", "-o", "second"], "does not have the suffix of a text"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
