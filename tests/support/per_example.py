@@ -162,7 +162,7 @@ MODULES: dict[str, tuple[Any, Any]] = {
     "largest": (lambda: Function(lambda m, x: (x @ m.w).amax(1, keepdim=True) * m.w[0, :2], w=normal(3, 4)), (3,)),
     "unrolled": (lambda: Function(lambda m, x: torch.tanh(torch.tanh(x[:, 0] @ m.w + x[:, 1]) @ m.w + x[:, 2]), w=normal(3, 3)), (3, 3)),
     "words alone": (lambda: seq(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(12, 2)), torch.tensor([[0, 1, 4], [2, 2, 2], [3, 0, 1]])),
-    "weight of a layer norm": (lambda: seq(nn.Linear(3, 4), nn.LayerNorm(4, bias=False), nn.GELU("tanh"), nn.Linear(4, 1)), (2, 3)),
+    "weight of a layer norm": (lambda: seq(nn.Linear(3, 4), nn.LayerNorm(4, bias=False), nn.GELU(), nn.Linear(4, 1)), (2, 3)),
     "flat rows": (lambda: Function(lambda m, x: (x.reshape(-1, 3) @ m.w).reshape(x.shape[0], -1), w=normal(3, 2)), (4, 3)),
 }  # fmt: skip
 
