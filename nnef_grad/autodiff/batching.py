@@ -84,7 +84,12 @@ def _batched(
         raise _refusal(operation, "values")
     emit.origin = operation.origin
     emit.naming = f"{{}}_{emit.called(operation.outputs[0])}".format
-    results = tensors(form(_Many(emit, operation, many)))
+    op = _Many(emit, operation, many)
+    first, *others = form(op)
+    if isinstance(first, float):
+        # It does not depend on the values.
+        first = emit("constant", shape=op.whole, value=(first,))
+    results = tensors((first, *others))
     for plain, widened in zip(operation.outputs, results, strict=True):
         emit.set_hint(widened, emit.called(plain))
     return results
@@ -219,9 +224,11 @@ def conv(op: _Many) -> Sequence[Any]:
     x, w, *_ = op.operation.inputs
     if w in op.many:
         convolved = _by_groups(op, x, w) if x in op.many else _by_channels(op, x, w)
-    else:
+    elif x in op.many:
         batched = _convolved(op, _larger_batch(op, x), w, op.whole[2])
         convolved = reshaped(op.emit, batched, op.whole)
+    else:
+        convolved = op.aligned(*op.again(x, w))
     return (op.emit("add", convolved, op.aligned(op.operation.operands[2])),)
 
 

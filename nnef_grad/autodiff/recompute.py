@@ -245,18 +245,19 @@ class _Repeats:
         """Adds an operation, or a repetition of it."""
         operations, emit = self._graph.operations, self._emit
         op, origin = operations[run.operation], operations[run.for_operation].origin
-        read, results, emit.origin = dict(self._versions), {}, origin
+        read, results, emit.origin = self._versions, {}, origin
+        delayed: dict[Tensor, Tensor] = {}
         if run.operation in self._before:
             operand = self._lifetimes.delayed[run.operation]
             if operand is not None and read.keys().isdisjoint(op.inputs):
                 latest = self._latest
                 assert latest is not None, "something is kept before it is computed"
-                read[operand] = self._delays.after(latest, operand)
+                delayed[operand] = self._delays.after(latest, operand)
             for tensor in op.outputs:
                 hint = f"{self._graph.names[tensor]}_again"
                 again = emit.tensor(tensor.dtype, tensor.shape, hint)
                 results[tensor], self._originals[again] = again, tensor
-        operands = map_tensors(lambda t: read.get(t, t), op.operands)
+        operands = map_tensors(lambda t: delayed.get(t, read.get(t, t)), op.operands)
         written = map_tensors(lambda t: results.get(t, t), op.results)
         emit.append(replace(op, operands=operands, results=written, origin=origin))
         self._before.add(run.operation)

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
-from itertools import accumulate, chain, compress, product, starmap
+from heapq import heappop, heappush
+from itertools import accumulate, chain, compress, count, product, starmap
 from operator import or_
 from typing import NamedTuple
 
@@ -179,6 +180,12 @@ class Lifetimes:
         # The operation at which the most is alive.
         alive = memory_alive(graph, lambda tensor: self.sizes.get(tensor, 0))
         self.turn = alive.index(max(alive)) if alive else 0
+        self._ends = dict[Strategy, Mapping[Tensor, int]]()
+        # What becomes cheaper to compute again while a memory is there.
+        self.dependent = defaultdict[Tensor, list[Tensor]](list)
+        for memory in self.repeatable & self.sizes.keys():
+            for operand in self.read[self.makers[memory]]:
+                self.dependent[operand].append(memory)
 
     def of(self, tensor: Tensor) -> Tensor:
         """The memory of a tensor."""
@@ -196,8 +203,13 @@ class Lifetimes:
 
     # ---- Until when memory is worth keeping ----
 
-    def ends(self, strategy: Strategy) -> dict[Tensor, int]:
+    def ends(self, strategy: Strategy) -> Mapping[Tensor, int]:
         """Until which operation each memory is kept, if there is room."""
+        if strategy not in self._ends:
+            self._ends[strategy] = self._found_ends(strategy)
+        return self._ends[strategy]
+
+    def _found_ends(self, strategy: Strategy) -> dict[Tensor, int]:
         ends = {memory: reads[-1] for memory, reads in self.reads.items()}
         segments = strategy.segments
         kept = self._checkpoints(segments) if segments else set[Tensor]()
@@ -213,19 +225,23 @@ class Lifetimes:
 
     def _checkpoints(self, segments: int) -> set[Tensor]:
         """The tensors alive at the narrowest places between segments before the turn."""
-        sizes, crossing, alive = list[int](), list[set[Tensor]](), set[Tensor]()
+        spans = dict[Tensor, tuple[int, int]]()
         for index in range(self.turn):
-            new = {*self.written[index]} - self.lasting - alive
-            sizes.append(sum(self.sizes[memory] for memory in new))
-            next_reads = ((m, self.next_read(m, index)) for m in alive | new)
-            alive = {m for m, r in next_reads if r is not None and r < self.turn}
-            crossing.append(alive)
-        total, kept = [*accumulate(sizes)], set[Tensor]()
+            for memory in {*self.written[index]} - self.lasting - spans.keys():
+                reads = self.reads.get(memory, [])
+                place = bisect_left(reads, self.turn)
+                spans[memory] = index, max(index, reads[place - 1] if place else 0)
+        new, changes = [0] * self.turn, [0] * (self.turn + 1)
+        for memory, (begin, end) in spans.items():
+            new[begin] += self.sizes[memory]
+            changes[begin] += self.sizes[memory]
+            changes[end] -= self.sizes[memory]
+        total, alive, kept = [*accumulate(new)], [*accumulate(changes)], set[Tensor]()
         for place in range(1, segments if total else 0):
             ends = (total[-1] * (place + half) / segments for half in (-0.5, 0.5))
             low, high = (bisect_left(total, end) for end in ends)
-            around = crossing[low : max(high, low + 1)]
-            kept |= min(around, key=lambda c: sum(self.sizes[m] for m in c))
+            at = min(range(low, max(high, low + 1)), key=alive.__getitem__)
+            kept.update(m for m, (begin, end) in spans.items() if begin <= at < end)
         return kept
 
 
@@ -237,6 +253,16 @@ def _delayed_operand(operation: Operation, moving: set[Tensor]) -> Tensor | None
     if operation.name in PRODUCTS:
         scalars = [tensor for tensor in scalars if tensor in moving] or scalars
     return min(scalars, key=lambda t: nominal(byte_size(t)), default=None)
+
+
+class _Loss(NamedTuple):
+    """The loss of a memory, which is not less than that; its number in the order in which
+    memories came.
+    """
+
+    loss: float
+    number: int
+    memory: Tensor
 
 
 class Schedule:
@@ -256,6 +282,10 @@ class Schedule:
         self._present: dict[Tensor, set[Tensor]] = {}
         self._alive = 0
         self._pins: Counter[Tensor] = Counter()
+        self._numbers = count()
+        # The losses of what may be dropped, or less, the least first; and the latest of each.
+        self._losses: list[_Loss] = []
+        self._latest: dict[Tensor, _Loss] = {}
         # Of what was dropped, what it cost to compute it again.
         self._prices: dict[Tensor, float] = {}
         self.runs: list[Run] = []
@@ -280,6 +310,7 @@ class Schedule:
     def _fill(self, most: float) -> bool:
         memory = self._memory
         for index in range(len(memory.operations)):
+            self._enter_lower(memory.read[index], index)
             plan = _needed(memory.operations, memory.makers, index, self._is_present)
             # What they read stays until they did.
             self._pins = Counter(m for i in plan for m in memory.read[i])
@@ -302,12 +333,22 @@ class Schedule:
         self._make_room(new + nominal(byte_size(delay)) if delay else new, index)
         self._alive += new
         for tensor in op.outputs:
-            self._present.setdefault(self._memory.of(tensor), set()).add(tensor)
+            self._add(self._memory.of(tensor), index)
+            self._present[self._memory.of(tensor)].add(tensor)
         self.runs.append(Run(operation, index))
         self._pins.subtract(read)
         for memory in (*written, *read):
             if self._is_over(memory, index):
                 self._drop(memory)
+
+    def _add(self, memory: Tensor, index: int) -> None:
+        if memory in self._present:
+            return
+        self._present[memory] = set()
+        is_droppable = memory in self._memory.repeatable and memory in self._ends
+        if is_droppable and self._memory.sizes[memory]:
+            self._enter(memory, index, next(self._numbers))
+        self._enter_lower(self._memory.dependent.get(memory, ()), index)
 
     def _is_over(self, memory: Tensor, index: int) -> bool:
         """Whether a memory is not kept after an operation."""
@@ -322,18 +363,42 @@ class Schedule:
             self._prices[memory] = self._price(memory)
             self._alive -= self._memory.sizes[memory]
             del self._present[memory]
+            self._latest.pop(memory, None)
 
     def _make_room(self, needed: int, index: int) -> None:
         """Drops what is the least loss, until there is room or nothing is left to drop."""
-        if self._alive + needed <= self._limit:
-            return
-        sizes, repeatable = self._memory.sizes, self._memory.repeatable
-        free = (m for m in self._present if sizes[m] and self._pins[m] <= 0)
-        droppable = (memory for memory in free if memory in repeatable)
-        for memory in sorted(droppable, key=lambda m: self._loss(m, index)):
-            if self._alive + needed <= self._limit:
-                return
+        alive, chosen, pinned = self._alive, list[Tensor](), list[_Loss]()
+        while alive + needed > self._limit and self._losses:
+            least = heappop(self._losses)
+            memory = least.memory
+            if self._latest.get(memory) != least:
+                continue
+            if self._pins[memory] > 0:
+                pinned.append(least)
+            elif self._loss(memory, index) > least.loss:
+                self._enter(memory, index, least.number)
+            else:
+                chosen.append(memory)
+                del self._latest[memory]
+                alive -= self._memory.sizes[memory]
+        for least in pinned:
+            heappush(self._losses, least)
+        for memory in chosen:
             self._drop(memory)
+
+    def _enter(self, memory: Tensor, index: int, number: int) -> None:
+        """Enters the loss of a memory. Until it is entered again, the loss only grows: its
+        next read comes closer, and what it is made of is dropped.
+        """
+        loss = _Loss(self._loss(memory, index), number, memory)
+        self._latest[memory] = loss
+        heappush(self._losses, loss)
+
+    def _enter_lower(self, memories: Iterable[Tensor], index: int) -> None:
+        """Enters the losses again that may have become lower."""
+        for memory in memories:
+            if (latest := self._latest.get(memory)) is not None:
+                self._enter(memory, index, latest.number)
 
     def _loss(self, memory: Tensor, index: int) -> float:
         """The price for the bytes and the time that dropping a memory frees."""

@@ -107,6 +107,18 @@ STEP_OPTIONS: Groups = {
             "--clip-value", "Bound each element of a gradient to [-X, X].", **_POSITIVE
         ),
         option(
+            "--clip-per-example",
+            "Scale the gradients of each example to a norm of at most X before they are added "
+            "up, for private training (DP-SGD).",
+            **_POSITIVE,
+        ),
+        option(
+            "--noise",
+            "Add noise of a standard deviation of X times that of --clip-per-example to this "
+            "sum: the step has inputs of standard normal numbers, noise_<variable>.",
+            **_POSITIVE,
+        ),
+        option(
             "--accumulate",
             "Average the gradients of N batches: OUT adds them up, and OUT/apply uses them.",
             type=click.IntRange(min=1),

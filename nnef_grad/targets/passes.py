@@ -141,7 +141,7 @@ def compute_literals(graph: Graph) -> Graph:
         return graph
     found = tuple(dict.fromkeys(known.values()))
     alone = replace(graph, inputs=(), outputs=tuple(known), operations=found)
-    values = {graph.tensors[name]: x for name, x in evaluate(alone, {}).items()}
+    values = dict(zip(alone.outputs, evaluate(alone, {}).values(), strict=True))
 
     def constants(emit: Emitter, op: Operation) -> Sequence[Any]:
         results = [

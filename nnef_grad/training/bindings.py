@@ -92,10 +92,13 @@ def _description(
         return own.names.get(name, name)
 
     new = {name: own.after(old, name) for old, name in step.state.items()}
-    ends = {*_RATES, *step.model.input_names, *step.state}
+    ends = {*_RATES, *step.model.input_names, *step.state, *step.noise}
     roles = dict.fromkeys(step.model.input_names, "data")
     roles |= {name: name for name in _RATES}
-    roles |= dict.fromkeys(step.state, "state")
+    roles |= {
+        **dict.fromkeys(step.state, "state"),
+        **dict.fromkeys(step.noise, "noise"),
+    }
     roles |= {name: "target" for name in step.inputs if name not in ends}
     tensors = step.graph.tensors
     kinds = {name: kind for name, kind in own.types.items() if name not in step.state}

@@ -23,6 +23,7 @@ class Draft:
         emit: emits operations after those of the graph.
         inputs: the inputs so far.
         state: the further variables.
+        noise: the inputs that noise is drawn for.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Draft:
             self.emit.append(operation)
         self.inputs = [*graph.inputs]
         self.state: list[Tensor] = []
+        self.noise: list[Tensor] = []
         self._labels = {*map(label_key, (*graph.labels.values(), *labels))}
 
     def tensor(self, name: str) -> Tensor:
@@ -77,9 +79,13 @@ class Draft:
         name = self._supply.fresh(f"updated_{self.emit.names[variable]}")
         return self.emit.emit_named(name, "update", variable=variable, value=value)
 
-    def reduced(self, tensor: Tensor, operation: str, word: str) -> Tensor:
-        """A reduction of all elements: a tensor of rank 0, called by a word."""
-        axes = list(range(tensor.rank))
+    def reduced(
+        self, tensor: Tensor, operation: str, word: str, first: int = 0
+    ) -> Tensor:
+        """A reduction of all axes, or of those from the first one on, which are gone: a
+        tensor called by a word.
+        """
+        axes = list(range(first, tensor.rank))
         if not axes:
             return tensor
         single = self.emit(operation, tensor, axes=axes, hint=f"single_{word}")

@@ -38,7 +38,8 @@ class Step:
     Attributes:
         graph: the graph. Its inputs are those of the model in order, `target_<output>`
             for each output with a loss, `learning_rate` if it is not fixed,
-            `loss_scale` if there is one; then, if state is in inputs, each trained
+            `loss_scale` if there is one, `noise_<variable>` for each trained variable
+            if there is noise; then, if state is in inputs, each trained
             variable under its own name, and the state. Its outputs are the loss; then,
             if state is in inputs, the new values in the same order; then `is_finite`,
             1.0 or 0.0, if the loss has a scale.
@@ -55,6 +56,7 @@ class Step:
         apply: the step that uses the gradients, if this one only adds them up.
         accumulate: the number of batches whose gradients are averaged.
         trained: the labels of the trained variables.
+        noise: the names of the inputs of standard normal numbers.
         stored: the files of the model, if its values came from there; unchanged values
             share them.
         target: the target that it was lowered for.
@@ -73,6 +75,7 @@ class Step:
     apply: Step | None = None
     accumulate: int = 1
     trained: tuple[str, ...] = ()
+    noise: tuple[str, ...] = ()
     stored: VariableData | None = field(default=None, repr=False)
     target: str = "nnef"
     warnings: tuple[str, ...] = ()
@@ -133,6 +136,7 @@ def in_form(
         state={names.get(old, old): names.get(new, new) for old, new in state.items()},
         data={**values, **lowered.data},
         labels={names.get(name, name): label for name, label in labels.items()},
+        noise=tuple(names.get(name, name) for name in step.noise),
         target=target,
         warnings=warnings,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from math import prod
@@ -36,12 +36,21 @@ _INCLUDED.add(("softmax_cross_entropy_with_labels", "softmax"))
 
 @dataclass(frozen=True)
 class Objective:
-    """A graph whose first output is to be made smaller: the name of this output of rank 0;
-    the loss and the input with the target of each output that has them; warnings.
+    """A graph whose first output is to be made smaller.
+
+    Attributes:
+        loss: the name of this output of rank 0.
+        differentiated: the output whose gradients are wanted: this one, or the losses of
+            the examples.
+        divisor: what the sum of the gradients of examples is divided by.
+        losses: the loss of each output that has one.
+        targets: the input with the target of each.
     """
 
     graph: Graph
     loss: str
+    differentiated: str
+    divisor: int
     losses: Mapping[str, str]
     targets: Mapping[str, str]
     warnings: tuple[str, ...]
@@ -75,6 +84,7 @@ def with_losses(
     *,
     results: Mapping[Tensor, Tensor],
     kept: Sequence[Tensor] = (),
+    per_example: bool = False,
     opset: OpSet,
 ) -> Objective:
     """The graph with the losses of tensors by name.
@@ -84,7 +94,9 @@ def with_losses(
             their elements.
         results: the tensor that is used in place of another.
         kept: tensors of the graph that are outputs as well, after the loss.
+        per_example: whether each example has a loss of its own, as in a batch of one.
     """
+    averages = _averages(losses.values()) if per_example else False
     draft = Draft(graph, opset)
     targets, warnings, parts = dict[str, Tensor](), list[str](), list[Tensor]()
     for name, recipe in losses.items():
@@ -95,16 +107,24 @@ def with_losses(
         targets[name] = draft.external(f"target_{name}", *target)
         subject, warning = _subject(settled, output, draft)
         warnings += warning
-        parts.append(_loss(draft, *subject, targets[name], name))
+        parts.append(_loss(draft, *subject, targets[name], name, int(per_example)))
     parts += [_penalty(draft, name, by) for name, by in penalties.items()]
     emit = draft.emit
     emit.naming = str
     total = reduce(lambda x, y: emit("add", x, y, hint="loss"), parts)
+    each = [draft.named(total, "loss_per_example")] if per_example else []
+    divisor = total.shape[0] if averages and total.rank else 1
+    if per_example:
+        reduction = "mean_reduce" if averages else "sum_reduce"
+        total = draft.reduced(total, reduction, "loss")
     loss = draft.named(total, "loss")
-    whole = draft.finished([loss, *kept])
+    whole = draft.finished([loss, *each, *kept])
+    (differentiated,) = each or [loss]
     return Objective(
         whole,
         whole.names[loss],
+        whole.names[differentiated],
+        divisor,
         {output: recipe.name for output, recipe in losses.items()},
         {output: whole.names[target] for output, target in targets.items()},
         tuple(warnings),
@@ -197,9 +217,14 @@ def _subject(
 
 
 def _loss(
-    draft: Draft, recipe: Recipe, output: Tensor, target: Tensor, name: str
+    draft: Draft,
+    recipe: Recipe,
+    output: Tensor,
+    target: Tensor,
+    name: str,
+    first_axis: int,
 ) -> Tensor:
-    """The loss of an output, a tensor of rank 0."""
+    """The loss of an output, a reduction of the axes from the first one on."""
     emit = draft.emit
     emit.naming = f"{{}}_{name}".format
     first, second, *others = recipe.fragment.parameters
@@ -210,14 +235,27 @@ def _loss(
     reduction = recipe.settings.get("reduction", "mean")
     is_mean = reduction == "mean" and not counts
     operation, word = ("mean_reduce", "loss") if is_mean else ("sum_reduce", "sum")
-    total = draft.reduced(losses, operation, word)
+    total = draft.reduced(losses, operation, word, first_axis)
     if reduction == "mean" and counts:
-        count = draft.reduced(counts[0], "sum_reduce", "count")
+        count = draft.reduced(counts[0], "sum_reduce", "count", first_axis)
+        if first_axis:
+            # An example of which nothing counts has no loss, and spoils no others.
+            is_counted = emit("gt", count, 0.0, hint="is_counted")
+            count = emit("select", is_counted, count, 1.0, hint="divisor")
         total = emit("div", total, count, hint="loss")
-    if reduction == "batchmean":
+    if reduction == "batchmean" and not first_axis:
         total = emit("div", total, number(emit, output.shape[0]), hint="loss")
     weight = recipe.settings.get("weight", 1.0)
     return emit("mul", total, weight, hint="loss")
+
+
+def _averages(recipes: Iterable[Recipe]) -> bool:
+    """Whether the losses of examples are averaged, rather than added up."""
+    reductions = {recipe.settings.get("reduction", "mean") for recipe in recipes}
+    if reductions > {"sum"}:
+        message = "the losses of an example are all added up over the batch, or none"
+        raise UsageError(f"{message}: give all of them the reduction 'sum'")
+    return reductions != {"sum"}
 
 
 def _refuse_reduction(recipe: Recipe, output: Tensor, draft: Draft) -> None:

@@ -43,6 +43,7 @@ def run(
     runtime: RuntimeName = "onnxruntime",
     learning_rate: Schedule | None = None,
     loss_scale: Schedule = 1.0,
+    noise_seed: int | None = None,
     dtype: npt.DTypeLike = np.float32,
     threads: int | None = None,
     checkpoint: PathLike | None = None,
@@ -67,6 +68,8 @@ def run(
         learning_rate: the learning rate, or a function of the number of steps so far,
             if it is an input of the step.
         loss_scale: the same for the scale of the loss.
+        noise_seed: a number from which the noise of private steps follows, for tests:
+            who knows it can take the noise away. By default, nobody does.
         dtype: float32 or float64.
         threads: the number of threads, if the runtime allows a choice.
         checkpoint: a folder or an archive, written regularly and at the end in place of
@@ -90,13 +93,15 @@ def run(
         raise UsageError(f"{message} {known}, and not in {precision or dtype}")
     if every < 1:
         raise UsageError(f"a checkpoint is written every 1 step or more, not {every}")
+    if noise_seed is not None and noise_seed < 0:
+        raise UsageError(f"noise follows from 0 or a larger number, not {noise_seed}")
     if checkpoint is not None:
         refuse_text(checkpoint)
         refuse_output(checkpoint, overwrite=True)
     values = _initial(step, resume)
     rates = {LOSS_SCALE: loss_scale, LEARNING_RATE: learning_rate}
     parts = [
-        _Part(part, engine, values, rates, precision, threads)
+        _Part(part, engine, values, rates, precision, threads, noise_seed)
         for part in step.parts.values()
     ]
     is_read = any(LEARNING_RATE in part.rates for part in parts)
@@ -104,6 +109,21 @@ def run(
         message = "the learning rate is a number of the step, and not an input"
         raise UsageError(f"{message}: leave it out, or make the step without it")
     return Training(step, parts, values, batches, checkpoint, every, progress)
+
+
+@public
+def draw_noise(
+    step: Step, generator: np.random.Generator | None = None
+) -> dict[str, Array]:
+    """Standard normal numbers for the inputs `noise_<variable>` of a private step, by name:
+    other ones for each step.
+
+    Args:
+        step: the result of `training_step`, or its `apply`.
+        generator: where they come from; by default, one that nobody can repeat.
+    """
+    drawn, tensors = generator or np.random.default_rng(), step.graph.tensors
+    return {name: drawn.standard_normal(tensors[name].shape) for name in step.noise}
 
 
 class Training(Iterator[float]):
@@ -216,6 +236,7 @@ class _Part:
         rates: Mapping[str, Schedule | None],
         dtype: np.dtype[Any],
         threads: int | None,
+        noise_seed: int | None,
     ) -> None:
         step = in_inputs(step)
         self.labels = step.labels.values()
@@ -228,7 +249,8 @@ class _Part:
         for name, rate in self.rates.items():
             if rate is None:
                 raise UsageError(f"the step has the input '{name}': give it a value")
-        known = {*step.labels, *self.rates}
+        self._seed = noise_seed
+        known = {*step.labels, *self.rates, *step.noise}
         self._fed = [name for name in step.inputs if name not in known]
         self._run = runtime.compile(step.graph, values, threads)
 
@@ -241,6 +263,9 @@ class _Part:
         labels, feeds = self._step.labels, self._feeds(batch)
         for name, rate in self.rates.items():
             feeds[name] = rate(steps) if callable(rate) else rate
+        # After a checkpoint it goes on as it would have.
+        seed = None if self._seed is None else (self._seed, steps)
+        feeds |= draw_noise(self._step, np.random.default_rng(seed))
         feeds |= {name: values[label] for name, label in labels.items()}
         arrays = {name: self._array(name, feeds[name]) for name in self._inputs}
         self._refuse_shapes({name: array.shape for name, array in arrays.items()})

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from glob import escape
-from sys import float_info
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,11 @@ from nnef_grad.base.errors import UsageError
 from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
 from nnef_grad.frontends.torch.model import TorchModel
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.stops import without_stops
 from nnef_grad.ops.registry import OpSet
+from nnef_grad.ops.shape import number
 from nnef_grad.runtimes import in_single
 from nnef_grad.storage.data import VariableData
 from nnef_grad.training.adapters import Adapters, with_adapters
@@ -32,9 +33,15 @@ from nnef_grad.training.forms import Form, Step, in_form, typed
 from nnef_grad.training.gradients import (
     Clipping,
     Gradients,
+    Privacy,
     clipped,
+    clipped_per_example,
     finite,
+    noisy,
     of_each,
+    positive,
+    privacy_of,
+    refuse_count,
 )
 from nnef_grad.training.losses import Objective, read_losses, with_losses
 from nnef_grad.training.optimizers import update
@@ -45,9 +52,6 @@ from nnef_grad.training.preparation import (
     with_quantization,
 )
 from nnef_grad.training.recipes import LEARNING_RATE, LOSS_SCALE, NEW
-
-# Numbers of single precision count no further.
-MOST_BATCHES = 2**24
 
 
 @public
@@ -67,6 +71,8 @@ def training_step(
     l2: float | Mapping[str, float] = 0.0,
     clip_norm: float | None = None,
     clip_value: float | None = None,
+    clip_per_example: float | None = None,
+    noise: float | None = None,
     accumulate: int = 1,
     loss_scale: bool = False,
     batch_statistics: float | None = None,
@@ -109,6 +115,11 @@ def training_step(
             added to the loss; or factors by label or name with wildcards.
         clip_norm: the largest norm of all gradients together.
         clip_value: the largest absolute value of an element of a gradient.
+        clip_per_example: the largest norm of the gradients of each example together, for
+            private training (DP-SGD), before they are added up.
+        noise: the standard deviation of the noise that is added to this sum, divided by
+            `clip_per_example`. It is drawn outside: the step has an input of standard
+            normal numbers for each trained variable; see `training.draw_noise`.
         accumulate: the number of batches whose gradients are averaged. If more than 1,
             the step adds them up, and its attribute `apply` is the step that uses them.
         loss_scale: whether to multiply the loss by an input before differentiation, and
@@ -136,11 +147,12 @@ def training_step(
     """
     form = _form(state, target)
     clipping = Clipping(
-        _positive("the largest value", clip_value),
-        _positive("the largest norm", clip_norm),
+        positive("the largest value", clip_value),
+        positive("the largest norm", clip_norm),
     )
-    rate = _positive("the learning rate", learning_rate)
-    _refuse_count(accumulate)
+    rate = positive("the learning rate", learning_rate)
+    refuse_count(accumulate)
+    privacy = privacy_of(clip_per_example, noise, bool(l2), loss_scale)
     rules = rules if rules is not None else Rules()
     forward = _prepared(model, data, padding_rows or {}, adapters or {}, rules.opset)
     # Before others are added to the outputs.
@@ -168,18 +180,23 @@ def training_step(
         penalties(forward.graph, choice, l2),
         results=forward.results,
         kept=[*forward.moved.values()],
+        per_example=privacy is not None,
         opset=rules.opset,
     )
     backward = differentiate(
         objective.graph,
         wrt=[*choice.recipes],
-        outputs=[objective.loss],
+        outputs=[objective.differentiated],
         seed="input" if loss_scale else "ones",
         with_outputs=True,
+        per_example=privacy is not None,
         rules=rules,
     )
+    if accumulate > 1 and has_symbols(objective.divisor):
+        message = "gradients of several batches of examples are averaged if the batch"
+        raise UsageError(f"{message} has a number of them, and not {objective.divisor}")
     assembly = _Assembly(
-        forward, objective, backward, choice, clipping, accumulate, loss_scale
+        forward, objective, backward, choice, clipping, privacy, accumulate, loss_scale
     )
     first, *further = (
         in_form(step, forward.values, form, target, recompute)
@@ -279,22 +296,6 @@ def _refuse_names(graph: Graph, inputs: Iterable[str]) -> None:
         raise UsageError(f"{message}, which an input of the step is called")
 
 
-def _positive(what: str, value: float | None) -> float | None:
-    """A number, which may have been given as an integer."""
-    if value is not None and not 0 < value <= float_info.max:
-        raise UsageError(f"{what} must be a positive number, not {value}")
-    return None if value is None else float(value)
-
-
-def _refuse_count(batches: int) -> None:
-    """Raises `UsageError` where the gradients of so many batches cannot be averaged."""
-    message = f"gradients of {batches} batches cannot be accumulated"
-    if batches < 1:
-        raise UsageError(f"{message}: 1 is the least")
-    if batches > MOST_BATCHES:
-        raise UsageError(f"{message}: {MOST_BATCHES} is the most")
-
-
 def _form(state: Form | None, target: str) -> Form:
     if state not in (None, "variables", "inputs"):
         raise UsageError(f"the state is in 'variables' or 'inputs', not '{state}'")
@@ -332,6 +333,7 @@ class _Assembly:
     backward: Backward
     choice: Choice
     clipping: Clipping
+    privacy: Privacy | None
     accumulate: int
     loss_scale: bool
 
@@ -366,6 +368,8 @@ class _Assembly:
             scale = tensors[LOSS_SCALE]
             parts = of_each(draft, parts, "div", scale, word="unscaled")
             is_finite = finite(draft, parts)
+        if self.privacy is not None:
+            parts = clipped_per_example(draft, parts, self.privacy.norm)
         reports = [tensors[self.objective.loss]]
         if self.accumulate == 1:
             carried = {**self._updated(draft, parts), **moved}
@@ -391,12 +395,11 @@ class _Assembly:
         part = Graph(self.model.name, (), (), declared, graph.names)
         draft = self._draft(part)
         sums, count = self._sums(draft), self.accumulate
-        gradients = of_each(draft, sums, "div", float(count), word="mean")
         zeros = {
             total: draft.emit("constant", shape=total.shape, value=(0.0,))
             for total in sums.values()
         }
-        carried = {**self._updated(draft, gradients), **zeros}
+        carried = {**self._updated(draft, sums), **zeros}
         note = f"A training step of '{self.model.name}' with the gradients of {count} batches."
         return self._step(draft, "apply", [note], carried)
 
@@ -405,8 +408,19 @@ class _Assembly:
         rate = None
         if self.choice.needs_learning_rate:
             rate = draft.external(LEARNING_RATE, (), before=LOSS_SCALE)
-        bounded = clipped(draft, gradients, self.clipping)
+        averaged = self._averaged(draft, gradients)
+        bounded = clipped(draft, averaged, self.clipping)
         return update(draft, self.choice, bounded, rate)
+
+    def _averaged(self, draft: Draft, sums: Gradients) -> Gradients:
+        """The mean gradients of batches, or of examples with noise."""
+        if self.privacy is not None and self.privacy.noise is not None:
+            deviation = self.privacy.norm * self.privacy.noise
+            sums = noisy(draft, sums, deviation)
+        count = self.accumulate * self.objective.divisor
+        if count == 1:
+            return sums
+        return of_each(draft, sums, "div", number(draft.emit, count), word="mean")
 
     def _sums(self, draft: Draft) -> dict[str, Tensor]:
         """The variables that gradients are added up in."""
@@ -475,4 +489,5 @@ class _Assembly:
             self.model,
             self.objective.graph,
             self.backward,
+            noise=tuple(names[x] for x in draft.noise),
         )

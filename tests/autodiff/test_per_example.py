@@ -32,8 +32,8 @@ OPEN = {"dynamic_shapes": ({0: Dim("n", max=1024)},)}
 SIZES = pytest.mark.parametrize("sizes", [{}, OPEN], ids=["closed", "open"])
 # Without a rule for many values in torch.func, whose result has another shape.
 NO_JACOBIAN = {"prelu", "recurrent"}
-# Without forward mode in torch.
-NO_HESSIAN = {*NO_JACOBIAN, "attention", "patches"}
+# Without forward mode in torch, or of whole numbers.
+NO_HESSIAN = {*NO_JACOBIAN, "attention", "patches", "words alone"}
 
 
 OPENED = ["linear over steps", "strided conv", "group norm", "time first", "joined"]
@@ -298,6 +298,7 @@ def gradients_one_by_one(
 
 GRAPHS = {
     "shared operands everywhere": "x = external(shape = [3, 2]);\nw = variable(shape = [1, 2], label = 'w');\nv = variable(shape = [], label = 'v');\np = gt(x, 0.5);\na = select(p, w, v);\nb = concat([a, x], axis = 1);\nc = pow(b, v);\ny = mul(c, v);",
+    "what is never chosen": "x = external(shape = [3, 2]);\nw = variable(shape = [1, 2], label = 'w');\na = select(false, w, x);\ny = mul(a, w);",
     "quantization": "x = external(shape = [3, 2]);\na = variable(shape = [1, 2], label = 'a');\nb = variable(shape = [1, 2], label = 'b');\ny = min_max_linear_quantize(x, a, b, bits = 4, signed = true, symmetric = false);",
     "rows and columns": "x = external(shape = [3, 2]);\nw = variable(shape = [4, 2], label = 'w');\na = matmul(w, x, transposeB = true);\nb = transpose(a, axes = [1, 0]);\ny = sin(b);",
     "gathered": "i = external<integer>(shape = [3, 2]);\nw = variable(shape = [4, 2], label = 'w');\na = gather(w, i, axis = 1);\nb = transpose(a, axes = [1, 0, 2]);\ny = sqr(b);",
