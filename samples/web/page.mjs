@@ -1,11 +1,12 @@
 // The page: training, a chart of the loss, drawings, what the network sees in them, and the tuned model.
-import * as ort from "./node_modules/onnxruntime-web/dist/ort.wasm.bundle.min.mjs";
 import { Training, batchOf } from "./training.mjs";
 
+const provider = location.search === "?webgpu" ? "webgpu" : "wasm";
+const ort = await import(`./node_modules/onnxruntime-web/dist/ort.${provider}.bundle.min.mjs`);
 const find = (id) => document.getElementById(id);
 const [drawing, saliency, chart] = ["drawing", "saliency", "chart"].map((id) => find(id).getContext("2d"));
 const read = async (file) => new Uint8Array(await (await fetch(file)).arrayBuffer());
-const training = await Training.open(ort, read);
+const training = await Training.open(ort, read, { executionProviders: [provider] });
 const [digits, losses] = [await read("digits.bin"), []];
 
 find("train").addEventListener("click", async () => {
@@ -19,8 +20,7 @@ find("train").addEventListener("click", async () => {
 });
 
 function plot() {
-  chart.clearRect(0, 0, 320, 160);
-  chart.beginPath();
+  chart.reset();
   losses.forEach((loss, i) => chart.lineTo((i / Math.max(losses.length - 1, 1)) * 320, 160 * (1 - loss / Math.max(...losses))));
   chart.stroke();
   find("loss").value = `loss ${losses.at(-1).toFixed(6)} after ${losses.length} steps`;

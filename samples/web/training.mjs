@@ -1,9 +1,9 @@
 // A training by a step in ONNX, in any build of ONNX Runtime for JavaScript.
 
 export class Training {
-  /** `read` gives the bytes of a file beside train.json. */
-  static async open(ort, read) {
-    const training = Object.assign(new Training(), { ort, read });
+  /** `read` gives the bytes of a file beside train.json; the options are those of sessions. */
+  static async open(ort, read, options) {
+    const training = Object.assign(new Training(), { ort, read, options });
     training.told = JSON.parse(new TextDecoder().decode(await read("train.json")));
     training.session = await training.load(training.told.step);
     const start = await training.load(training.told.start);
@@ -37,7 +37,7 @@ export class Training {
   /** A session of a file, or of bytes. */
   async load(model) {
     const bytes = typeof model === "string" ? await this.read(model) : model;
-    return this.ort.InferenceSession.create(bytes);
+    return this.ort.InferenceSession.create(bytes, this.options);
   }
 }
 
