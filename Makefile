@@ -26,7 +26,7 @@ MODULES_oldest := 20
 MODULES_newest := 300
 
 .DEFAULT_GOAL := help
-.PHONY: help demo samples test test-all test-oldest test-newest locks dist lint types format docs bench fuzz random clean
+.PHONY: help demo npm samples test test-all test-oldest test-newest locks dist lint types format docs bench fuzz random clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,6 +61,13 @@ $(SITE): pyproject.toml
 demo: $(COMPILER) ## Differentiate two samples, check the gradients, and show a backward graph
 	$(BIN)/nnef-grad samples/mlp.onnx -o $(VENV)/mlp_bwd.onnx --force --check
 	$(BIN)/nnef-grad samples/linear.nnef --check
+
+# The scripts of packages build nothing that the samples need.
+npm: samples/web/node_modules ## Install the packages of samples/web/, for its tests
+
+samples/web/node_modules: samples/web/package-lock.json
+	npm ci --prefix samples/web --ignore-scripts
+	@touch $@
 
 samples: $(READY) ## Run the scripts of samples/, and a benchmark in brief
 	@for sample in samples/*.py; do echo "== $$sample"; $(BIN)/python $$sample || exit 1; done

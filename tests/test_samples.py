@@ -50,6 +50,7 @@ NEEDS = {
     "data_parallel": ("onnx", "onnxruntime", "sklearn"),
     "fine_tune": ("onnx", "onnxruntime", "sklearn"),
     "fine_tune_in_tract": ("tract",),
+    "gradients_in_engines": ("onnx",),
     "gradients_in_tract": ("tract",),
     "onnx_to_onnx_runtime": ("onnx", "onnxruntime"),
     "pytorch_to_onnx_runtime": ("onnx", "onnxruntime"),
@@ -71,6 +72,8 @@ SHOWN = {
     ],
     "fine_tune": ["the last layer", "right, in torch"],
     "fine_tune_in_tract": ["step 200 in tract: loss 0.0", "% of other tones right, 9"],
+    # Of each engine that is installed, what test_onnx_portable compares.
+    "gradients_in_engines": [],
     "gradients_in_tract": ["grad_x", "grad_bias2"],
     "onnx_to_onnx_runtime": ["x ", "kernel", "offset"],
     "pytorch_to_onnx_runtime": ["0.weight", "4.bias"],

@@ -37,7 +37,13 @@ FORMULA = re.compile(
 )
 # A word below a line, which the style sheet draws: that of fonts is too short.
 WORD = re.compile(r"<mover>(<mrow><mtext>[^<]*</mtext></mrow><mo)")
-LANGUAGES = {".py": "python", ".nnef": "nnef", ".md": "markdown", ".lark": "text"}
+LANGUAGES = {
+    ".py": "python",
+    ".mjs": "js",
+    ".nnef": "nnef",
+    ".md": "markdown",
+    ".lark": "text",
+}
 
 
 def on_config(config: Any) -> Any:

@@ -218,39 +218,50 @@ def _convolution(nodes: Nodes, op: Operation) -> None:
         operands.append(_by_channel(nodes, bias))
     axes = windows_of(op).axes
     if is_reverse(op):
-        axes = tuple(map(_evenly_padded, axes))
-    settings = {**_sliding(axes), "group": groups_of(op)}
-    if not is_reverse(op):
-        nodes.node("Conv", operands, **settings)
+        _spread(nodes, operands, axes, groups_of(op))
+    else:
+        nodes.node("Conv", operands, **_sliding(axes), group=groups_of(op))
+
+
+def _spread(
+    nodes: Nodes, operands: Sequence[str], axes: Sequence[AxisWindows], groups: int
+) -> None:
+    """What ONNX has no word for is cut off: the rest of what a stride may leave over, and
+    padding at one end, which some engines lack.
+    """
+    even = [_evenly_padded(axis) for axis in axes]
+    starts = [a.padding[0] - e.padding[0] for a, e in zip(axes, even, strict=True)]
+    ends = [start + axis.up for start, axis in zip(starts, axes, strict=True)]
+    further = [n - (e.end - e.padding[1]) for n, e in zip(ends, even, strict=True)]
+    is_open = [has_symbols(n) for n in further]
+    pairs = zip(further, axes, is_open, strict=True)
+    most = [a.stride - 1 if free else max(n, 0) for n, a, free in pairs]
+    settings = {**_sliding(even), "group": groups, "output_padding": most}
+    cut = [i for i, n in enumerate(further) if is_open[i] or starts[i] > 0 or n < 0]
+    if not cut:
+        nodes.node("ConvTranspose", operands, **settings)
         return
-    further = [a.up - (a.end - a.padding[1]) for a in axes]
-    if not has_symbols(tuple(further)):
-        nodes.node("ConvTranspose", operands, output_padding=further, **settings)
-        return
-    # As much as a stride can leave over, of which the rest is cut off.
-    opened = {i: axes[i].up for i, n in enumerate(further) if has_symbols(n)}
-    most = [axes[i].stride - 1 if i in opened else n for i, n in enumerate(further)]
-    wide = nodes.node(
-        "ConvTranspose", operands, "wide", output_padding=most, **settings
-    )
+    wide = nodes.node("ConvTranspose", operands, "wide", **settings)
     ranges = {
-        "starts": [0] * len(opened),
-        "ends": [*opened.values()],
-        "axes": [i + 2 for i in opened],
+        "starts": [starts[i] for i in cut],
+        "ends": [ends[i] for i in cut],
+        "axes": [i + 2 for i in cut],
     }
-    cut = [nodes.extents(numbers, hint) for hint, numbers in ranges.items()]
-    nodes.node("Slice", [wide, *cut])
+    numbers = [nodes.extents(values, hint) for hint, values in ranges.items()]
+    nodes.node("Slice", [wide, *numbers])
 
 
 def _evenly_padded(axis: AxisWindows) -> AxisWindows:
-    """Padded as much at the end as at the beginning, where ONNX has a word for what is then
-    missing: some engines have no other padding.
+    """Padded alike at both ends: as at the beginning, where ONNX has a word for what is then
+    missing, or as where there is less of it.
     """
     before, after = axis.padding
-    rest = axis.up - (axis.end - after) + before - after
-    is_known = not has_symbols((before, after, rest))
-    is_even = is_known and before > after and 0 <= rest < axis.stride
-    return axis._replace(padding=(before, before)) if is_even else axis
+    if has_symbols((before, after)):
+        return axis
+    missing = axis.up - (axis.end - after) + before - after
+    is_known = not has_symbols(missing) and 0 <= missing < axis.stride
+    padding = before if before > after and is_known else min(before, after)
+    return axis._replace(padding=(padding, padding))
 
 
 def _sliding(axes: Sequence[AxisWindows]) -> dict[str, Any]:

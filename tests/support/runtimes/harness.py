@@ -41,6 +41,15 @@ CONSUMERS: dict[str, tuple[str, ...]] = {
     "openvino": ("nnef", "onnx", "openvino"),
     "converter": ("nnef", "nnef_tools", "onnx", "onnxruntime"),
 }
+# What reads ONNX besides, by its name in engines.py. `web` wants packages of npm, too.
+ENGINES: dict[str, tuple[str, ...]] = {
+    "reference": ("nnef", "onnx"),
+    "web": ("nnef", "onnx"),
+    "tvm": ("nnef", "onnx", "tvm"),
+    "iree": ("nnef", "onnx", "iree"),
+    "tinygrad": ("nnef", "onnx", "tinygrad"),
+}
+NPM = Path(__file__).parents[3] / "samples" / "web" / "node_modules"
 SECONDS = 60.0
 # Importing torch takes long on a machine that is busy.
 SECONDS_TO_START = 180.0
@@ -63,9 +72,12 @@ class MissingError(Exception):
 
 def missing(consumer: str) -> str:
     """What must be installed for a consumer to run, in a sentence; empty if nothing."""
-    packages = [name for name in CONSUMERS[consumer] if find_spec(name) is None]
-    names = ", ".join(packages)
-    return f"{names}: install the extra 'runtimes'" if packages else ""
+    wanted = CONSUMERS.get(consumer) or ENGINES[consumer]
+    names = ", ".join(name for name in wanted if find_spec(name) is None)
+    if consumer == "web" and not (NPM.exists() and shutil.which("node")):
+        return "Node.js, and packages of npm: make npm"
+    extra = "engines" if consumer in ENGINES else "runtimes"
+    return f"{names}: install the extra '{extra}'" if names else ""
 
 
 def consumers_of(target: str) -> tuple[str, ...]:
@@ -89,7 +101,7 @@ def run(
     """What a consumer makes of each case.
 
     Args:
-        consumer: one of `CONSUMERS`.
+        consumer: one of `CONSUMERS` or `ENGINES`.
         cases: the graphs with their data, or where these are stored.
         seconds: the time limit of a case.
 
@@ -206,7 +218,8 @@ class _Worker:
                     "-W",
                     "ignore",
                     "-m",
-                    f"support.runtimes.{self._consumer}",
+                    f"support.runtimes.{'engines' if self._consumer in ENGINES else self._consumer}",
+                    self._consumer,
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
