@@ -301,11 +301,15 @@ class Reading(Evaluator):
         self, name: str, operands: Sequence[Any], hint: str, place: Span
     ) -> None:
         """Warns of integers that may be too large for the scalars that compute them."""
-        sizes = [*map(self._size, operands)] if name in ("add", "sub", "mul") else [0]
-        if (prod(sizes) if name == "mul" else sum(sizes)) >= EXACT:
+        if self.integer_size(name, operands) >= EXACT:
             what = f"'{hint}' is an integer that is computed in single precision"
             message = f"{what}: beyond 2^24 it loses digits, except in an ONNX file"
             self.warnings.append(Problem(message, place, "onnx"))
+
+    def integer_size(self, name: str, operands: Sequence[Any]) -> float:
+        """How far from zero a sum or product of integers may be, as far as that is known."""
+        sizes = [*map(self._size, operands)] if name in ("add", "sub", "mul") else [0]
+        return prod(sizes) if name == "mul" else sum(sizes)
 
     def _size(self, value: Any) -> float:
         """How far from zero integers may be, as far as that is known."""
