@@ -68,6 +68,7 @@ class Reading(Evaluator):
         fragments: those of the model itself, by name.
         compounds: the standard operations whose bodies are put in their place.
         warnings: what was ignored, or may mean something else.
+        sizes: how far from zero some integers are at most, of which no range tells that.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Reading(Evaluator):
         self.fragments: Mapping[str, Fragment] = {}
         self.compounds = compounds
         self.warnings: list[Problem] = []
+        self.sizes: dict[Tensor, float] = {}
         self.work, self.most_work = 0, MOST_WORK
         self._ranges: dict[Emitter, Ranges] = {}
 
@@ -315,7 +317,7 @@ class Reading(Evaluator):
         """How far from zero integers may be, as far as that is known."""
         if is_known(value):
             return 0 if is_open(value) else float(np.max(np.abs(value), initial=0))
-        return self.range_of(value).integer_size
+        return self.sizes.get(value) or self.range_of(value).integer_size
 
     def _operand(
         self, type_: Any, value: Any, generic: str | None, hint: str, place: Span

@@ -364,46 +364,56 @@ KINDS = {
         for cell, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1))
     },
     # As tf2onnx writes layers of Keras.
-    "a loop by a counter": Kind(
-        "float[N, T, 3] x",
-        """t = Transpose <perm = [1, 0, 2]> (x)
-        s = Shape (t)
-        z = Constant <value = int64 {0}> ()
-        o = Constant <value = int64 {1}> ()
-        count = Gather (s, z)
-        items = Gather (s, o)
-        n = Cast <to = 6> (count)
-        first = Constant <value = int32 {0}> ()
-        least = Constant <value = float {0.0}> ()
-        f = Cast <to = 1> (n)
-        begins = Less (least, f)
-        e0 = Constant <value = int64[1] {0}> ()
-        batch = Unsqueeze (items, e0)
-        lengths = Expand (count, batch)
-        turned = ReverseSequence <batch_axis = 1, time_axis = 0> (t, lengths)
-        h0 = Gather (t, z)
-        i_, h_, n_, w_, rows = Loop ( , begins, first, h0, n, w) <body = step (
-                int64 number, bool on, int32 i, float[N, 3] h, int32 m, float[3, 3] v
-            ) => (bool goes, int32 j, float[N, 3] k, int32 m2, float[3, 3] v2, float[N, 3] row) {
-                one = Constant <value = int32 {1}> ()
-                j = Add (i, one)
-                part = Gather (turned, i)
-                a = MatMul (h, v)
-                b = Add (a, part)
-                k = Tanh (b)
-                row = Mul (k, part)
-                jf = Cast <to = 1> (j)
-                mf = Cast <to = 1> (m)
-                goes = Less (jf, mf)
-                m2 = Identity (m)
-                v2 = Identity (v)
-            }>
-        g = Cast <to = 1> (i_)
-        e = Mul (h_, g)
-        y = Add (rows, e)""",
-        {"w": [3, 3]},
-        _sizes(N=(1, 2, 1), T=(1, 2, 5)),
-    ),
+    **{
+        name: Kind(
+            "float[N, T, 3] x",
+            f"""t = Transpose <perm = [1, 0, 2]> (x)
+            s = Shape (t)
+            z = Constant <value = int64 {{0}}> ()
+            o = Constant <value = int64 {{1}}> ()
+            count = Gather (s, z)
+            items = Gather (s, o)
+            n = Cast <to = 6> (count)
+            first = Constant <value = int32 {{0}}> ()
+            least = Constant <value = float {{0.0}}> ()
+            f = Cast <to = 1> (n)
+            begins = Less (least, f)
+            both = And (begins, begins)
+            e0 = Constant <value = int64[1] {{0}}> ()
+            batch = Unsqueeze (items, e0)
+            lengths = Expand (count, batch)
+            turned = ReverseSequence <batch_axis = 1, time_axis = 0> (t, lengths)
+            h0 = Gather (t, z)
+            i_, h_, n_, w_, rows = Loop ({limit}, {begins}, first, h0, n, w) <body = step (
+                    int64 number, bool on, int32 i, float[N, 3] h, int32 m, float[3, 3] v
+                ) => (bool {goes}, int32 j, float[N, 3] k, int32 m2, float[3, 3] v2, float[N, 3] row) {{
+                    one = Constant <value = int32 {{1}}> ()
+                    j = Add (i, one)
+                    part = Gather (turned, i)
+                    a = MatMul (h, v)
+                    b = Add (a, part)
+                    k = Tanh (b)
+                    row = Mul (k, part)
+                    jf = Cast <to = 1> (j)
+                    mf = Cast <to = 1> (m)
+                    goes = Less (jf, mf)
+                    nf = Cast <to = 1> (number)
+                    before = Less (nf, mf)
+                    on2 = And (before, goes)
+                    m2 = Identity (m)
+                    v2 = Identity (v)
+                }}>
+            g = Cast <to = 1> (i_)
+            e = Mul (h_, g)
+            y = Add (rows, e)""",
+            {"w": [3, 3]},
+            _sizes(N=(1, 2, 1), T=(1, 2, 5)),
+        )
+        for name, limit, begins, goes in (
+            ("a loop by a counter", "", "begins", "goes"),
+            ("a loop by a counter and a limit", "count", "both", "on2"),
+        )
+    },
     **{
         f"each sequence turned around, its steps along {time}": Kind(
             "float[N, T, 3] x, int64[N] n" if time else "float[T, N, 3] x, int64[N] n",
@@ -465,6 +475,7 @@ NOT_IN_TRACT = {
     "reflection": "a reflection of T . 6 elements is not known",
     "backward": "a reflection of T - 1 elements is not known",
     "a loop by a counter": "a reflection of T - 1 elements is not known",
+    "a loop by a counter and a limit": "a reflection of T - 1 elements is not known",
     "pyramid": "tract cannot divide by the extent",
     "repeated": "tract cannot divide by the extent",
     "u-net": "tract cannot load",

@@ -1,6 +1,6 @@
 """Loops that end by a counter of their own, as those of TensorFlow do in files of tf2onnx:
 
-    while i < n: i, states, constants = i + 1, ..., constants
+    while i < n and number < n: i, states, constants = i + 1, ..., constants
 
 Such a loop has n iterations, and its counter is the number of each. What all iterations pass
 on as it is becomes a value around them.
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,23 +47,33 @@ class Counted(NamedTuple):
         return [*(last[place] for place in sorted(last)), *own[count:]]
 
 
-def counted(node: Node, condition: Any, states: Sequence[Any]) -> Counted | None:
-    """A loop without a limit by its number of iterations, if a counter from 0 says that."""
+def counted(
+    node: Node, limit: Any, condition: Any, states: Sequence[Any]
+) -> Counted | None:
+    """A loop by the number of its iterations, if a counter from 0, and a limit, if there is
+    one, say that before it is run.
+    """
     body = _Body(node)
-    counter, limit = body.counter()
-    if counter is None or not _is_whole(states[counter]) or states[counter] != 0:
+    counter, names = body.bounds()
+    ends = {n: states[n] for n in body.constants()}
+    values = {**node.around, **{body.states[n]: x for n, x in ends.items()}}
+    given = [node.reading.value(values, name) for name in names if name in values]
+    counts = given if limit is None else [*given, limit]
+    is_known_there = len(given) == len(names) > 0 and all(map(_is_whole, counts))
+    if not is_known_there or counts.count(counts[0]) < len(counts):
         return None
-    fixed = {n: states[n] for n in body.constants()}
-    values = {**node.around, **{body.states[n]: x for n, x in fixed.items()}}
-    count = node.reading.value(values, limit) if limit in values else None
-    if not _is_whole(count) or not _begins(node, condition, count):
+    if counter is not None:
+        if not _is_whole(states[counter]) or states[counter] != 0:
+            return None
+        ends[counter] = counts[0]
+    is_bounded = counter is not None or limit is not None
+    if not is_bounded or not _begins(node, condition, counts[0]):
         return None
-    ends = fixed | {counter: count}
     left = {n: x for n, x in enumerate(states) if n not in ends}
     other = copy(node)
     other.around = values
     other.attributes = {**node.attributes, "body": body.numbered(counter, ends)}
-    return Counted(other, count, left, ends)
+    return Counted(other, counts[0], left, ends)
 
 
 def _is_whole(value: Any) -> bool:
@@ -76,10 +87,10 @@ def _begins(node: Node, condition: Any, count: Any) -> bool:
     """
     if condition is None or is_known(condition):
         return condition is None or bool(np.all(condition))
-    makers = node.reading.makers
-    names = _compared(makers, node.proto.input[1])
-    values = [node.reading.value(node.around, name) for name in names]
-    return [*map(is_known, values)] == [True, True] and values == [0, count]
+    pairs = _compared(node.reading.makers, node.proto.input[1])
+    values = [node.reading.value(node.around, name) for pair in pairs for name in pair]
+    wanted = [0, count] * len(pairs)
+    return bool(pairs) and all(map(is_known, values)) and values == wanted
 
 
 def _source(makers: Mapping[str, Any], name: str) -> str:
@@ -89,14 +100,16 @@ def _source(makers: Mapping[str, Any], name: str) -> str:
     return name
 
 
-def _compared(makers: Mapping[str, Any], name: str) -> list[str]:
+def _compared(makers: Mapping[str, Any], name: str) -> list[tuple[str, str]]:
     """The names of what must be less and greater for a condition, if it is so made."""
     maker = makers.get(_source(makers, name))
-    if maker is None or maker.op_type not in ("Less", "Greater"):
+    if maker is None or maker.op_type not in ("And", "Less", "Greater"):
         return []
-    return [
-        _source(makers, x) for x in maker.input[:: 1 if maker.op_type == "Less" else -1]
-    ]
+    if maker.op_type == "And":
+        parts = [_compared(makers, x) for x in maker.input]
+        return [*chain(*parts)] if all(parts) else []
+    less, greater = (_source(makers, x) for x in maker.input)
+    return [(less, greater) if maker.op_type == "Less" else (greater, less)]
 
 
 class _Body:
@@ -118,21 +131,24 @@ class _Body:
         pairs = enumerate(zip(self.states, self._after, strict=True))
         return (place for place, (before, after) in pairs if before == after)
 
-    def counter(self) -> tuple[int | None, str]:
-        """The place of the state that counts, and the name of what it stays less than."""
-        names = _compared(self._makers, self._graph.output[0].name)
-        if names and names[0] in self._after:
-            place = self._after.index(names[0])
-            if self._is_one_more(names[0], self.states[place]):
-                return place, names[1]
-        return None, ""
+    def bounds(self) -> tuple[int | None, list[str]]:
+        """The place of the state that counts, if any does, and the names of what it and the
+        number of the iteration stay less than.
+        """
+        pairs = _compared(self._makers, self._graph.output[0].name)
+        counting = {less for less, _ in pairs} - {self._graph.input[0].name}
+        places = [n for n, name in enumerate(self._after) if name in counting]
+        is_one = len(places) == len(counting) <= 1
+        if not is_one or not all(map(self._is_one_more, places)):
+            return None, []
+        return next(iter(places), None), [greater for _, greater in pairs]
 
-    def _is_one_more(self, name: str, number: str) -> bool:
-        maker = self._makers.get(name)
+    def _is_one_more(self, place: int) -> bool:
+        maker = self._makers.get(self._after[place])
         if maker is None or maker.op_type != "Add":
             return False
         terms = [_source(self._makers, x) for x in maker.input]
-        return number in terms and any(map(self._is_one, terms))
+        return self.states[place] in terms and any(map(self._is_one, terms))
 
     def _is_one(self, name: str) -> bool:
         stored = {x.name: x for x in self._graph.initializer}
@@ -143,7 +159,7 @@ class _Body:
         value = to_array(stored[name]) if name in stored else outer
         return is_known(value) and np.size(value) == 1 and np.ravel(value)[0] == 1
 
-    def numbered(self, counter: int, ends: Mapping[int, Any]) -> Any:
+    def numbered(self, counter: int | None, ends: Mapping[int, Any]) -> Any:
         """The graph without some states, of which the counter is its number; it goes on."""
         graph = GraphProto()
         graph.CopyFrom(self._graph)
@@ -151,7 +167,8 @@ class _Body:
             del graph.input[2 + place], graph.output[1 + place]
         number, goes_on = (value.name for value in graph.input[:2])
         graph.output[0].name = goes_on
-        kind = self._graph.input[2 + counter].type.tensor_type.elem_type
-        cast = make_node("Cast", [number], [self.states[counter]], to=kind)
-        graph.node.insert(0, cast)
+        if counter is not None:
+            kind = self._graph.input[2 + counter].type.tensor_type.elem_type
+            cast = make_node("Cast", [number], [self.states[counter]], to=kind)
+            graph.node.insert(0, cast)
         return graph

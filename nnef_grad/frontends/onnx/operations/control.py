@@ -154,8 +154,7 @@ def _ways(node: Node, side: str, count: int) -> list[Way]:
 
 @onnx_op("Loop")
 def _loop(node: Node, limit: Any, condition: Any, *states: Any) -> list[Any]:
-    form = counted(node, condition, states) if limit is None else None
-    if form is not None:
+    if (form := counted(node, limit, condition, states)) is not None:
         own = _loop(form.node, form.count, None, *form.states.values())
         return form.results(own)
     count = _MOST + 1 if limit is None else known_number(node, limit, "its length")

@@ -86,10 +86,13 @@ def _in_bits(
     size = node.reading.integer_size(_READ[node.kind], operands)
     is_below = first == 0 and node.kind == "Sub"
     if size < first + count and not is_below:
+        node.reading.sizes[z] = size
         return z
     if size > _DIGITS:
         node.warn("beyond 2^53 its integers lose digits, and wrap around elsewhere")
-    return _wrapped(node, z, z, first, count)
+    whole = _wrapped(node, z, z, first, count)
+    node.reading.sizes[whole] = float(first + count)
+    return whole
 
 
 # Double precision, which ONNX files have for large integers, holds all below.
@@ -186,15 +189,19 @@ def _cast(node: Node, x: Any, like: Any = None) -> Any:
         node.refuse("NNEF does not have the data type")
     whole = node.converted(x, dtype)
     bits = NARROW.get(node.get("to", 0))
-    return whole if bits is None or is_known(whole) else _wrapped(node, x, whole, *bits)
+    is_whole = bits is None or is_known(whole) or _is_index(node, x, *bits)
+    return whole if bits is None or is_whole else _wrapped(node, x, whole, *bits)
+
+
+def _is_index(node: Node, x: Any, first: int, count: int) -> bool:
+    """Whether what is not known of integers is that they are among some of many bits."""
+    return count > INDEX and node.reading.range_of(x).integer_size < first + count
 
 
 def _wrapped(node: Node, x: Any, whole: Any, first: int, count: int) -> Any:
     """Integers as some of few bits, unless they are certainly among these."""
     own = node.reading.range_of(x)
-    is_inside = first - 1 < own.lower and own.upper < first + count
-    # What is not known is taken to be an index.
-    if is_inside or (count > INDEX and own.integer_size < first + count):
+    if first - 1 < own.lower and own.upper < first + count:
         return whole
     settings = {"first": float(first), "count": float(count)}
     number = node.expand("wrapped", node.scalars(whole), **settings)
