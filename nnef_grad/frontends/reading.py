@@ -68,6 +68,7 @@ class Reading(Evaluator):
         fragments: those of the model itself, by name.
         compounds: the standard operations whose bodies are put in their place.
         warnings: what was ignored, or may mean something else.
+        sizes: how far from zero some integers are at most, of which no range tells that.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Reading(Evaluator):
         self.fragments: Mapping[str, Fragment] = {}
         self.compounds = compounds
         self.warnings: list[Problem] = []
+        self.sizes: dict[Tensor, float] = {}
         self.work, self.most_work = 0, MOST_WORK
         self._ranges: dict[Emitter, Ranges] = {}
 
@@ -301,17 +303,21 @@ class Reading(Evaluator):
         self, name: str, operands: Sequence[Any], hint: str, place: Span
     ) -> None:
         """Warns of integers that may be too large for the scalars that compute them."""
-        sizes = [*map(self._size, operands)] if name in ("add", "sub", "mul") else [0]
-        if (prod(sizes) if name == "mul" else sum(sizes)) >= EXACT:
+        if self.integer_size(name, operands) >= EXACT:
             what = f"'{hint}' is an integer that is computed in single precision"
             message = f"{what}: beyond 2^24 it loses digits, except in an ONNX file"
             self.warnings.append(Problem(message, place, "onnx"))
+
+    def integer_size(self, name: str, operands: Sequence[Any]) -> float:
+        """How far from zero a sum or product of integers may be, as far as that is known."""
+        sizes = [*map(self._size, operands)] if name in ("add", "sub", "mul") else [0]
+        return prod(sizes) if name == "mul" else sum(sizes)
 
     def _size(self, value: Any) -> float:
         """How far from zero integers may be, as far as that is known."""
         if is_known(value):
             return 0 if is_open(value) else float(np.max(np.abs(value), initial=0))
-        return self.range_of(value).integer_size
+        return self.sizes.get(value) or self.range_of(value).integer_size
 
     def _operand(
         self, type_: Any, value: Any, generic: str | None, hint: str, place: Span

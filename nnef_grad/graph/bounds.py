@@ -221,7 +221,7 @@ def nominal(extent: Dimension) -> int:
     """A number for an extent whose cost is estimated: no result may depend on it."""
     if not isinstance(extent, Extent):
         return extent
-    number = extent.at({s.name: _near(s, _NOMINAL) for s in symbols_in(extent)})
+    number = extent.at({s.name: near(s, _NOMINAL) for s in symbols_in(extent)})
     assert isinstance(number, int)
     return number
 
@@ -231,7 +231,7 @@ def examples(
 ) -> dict[str, int]:
     """A number for each symbol in some extents, by name; some are those of a batch."""
     return {
-        s.name: _near(s, _SINGLE if s.name in batches or _says_batch(s) else _SMALL)
+        s.name: near(s, _SINGLE if s.name in batches or _says_batch(s) else _SMALL)
         for extent in extents
         for s in symbols_in(extent)
     }
@@ -242,7 +242,7 @@ def _says_batch(symbol: Symbol) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _near(symbol: Symbol, wanted: int) -> int:
+def near(symbol: Symbol, wanted: int) -> int:
     """The number of a symbol that is not less than another one, if there is one."""
     first, last = symbol.range
     number = min(max(first, -((symbol.rest - wanted) // symbol.step)), last)

@@ -10,12 +10,11 @@ from typing import Any
 
 from nnef_grad.base.errors import InvalidGraphError, NnefGradError, UsageError
 from nnef_grad.graph.atoms import LONGEST_AXIS
-from nnef_grad.graph.bounds import examples, nominal, unmet
+from nnef_grad.graph.bounds import examples, unmet
 from nnef_grad.graph.extents import (
     Dimension,
     Extent,
     OpenExtentError,
-    extent_of,
     has_symbols,
     multiple,
     symbols_in,
@@ -156,9 +155,3 @@ def _solved(pairs: Iterable[tuple[Dimension, int]]) -> dict[str, int]:
                 both = f"{numbers[name]} and {own}"
                 raise UsageError(f"'{name}' is both {both} in the shapes of the inputs")
     return numbers
-
-
-def at_numbers(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
-    """A number for each symbol: of inputs of these shapes, or else a usual one."""
-    own = symbols_in(tuple(tensor.shape for tensor in graph.inputs))
-    return {s.name: nominal(extent_of(s)) for s in own} | numbers_of(graph, shapes)

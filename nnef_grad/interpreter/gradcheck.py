@@ -30,11 +30,12 @@ from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import prune
-from nnef_grad.graph.symbols import at_numbers, with_numbers
+from nnef_grad.graph.symbols import with_numbers
 from nnef_grad.interpreter import results, with_bodies
 from nnef_grad.interpreter.execution import Feeds, of_graph
 from nnef_grad.interpreter.extrapolation import Slope, extrapolated
 from nnef_grad.interpreter.held import Held
+from nnef_grad.interpreter.sizes import at_numbers
 from nnef_grad.interpreter.slopes import Line, point_of
 from nnef_grad.interpreter.spread import Spread, spread_of
 from nnef_grad.language.labels import label_key
@@ -191,7 +192,8 @@ def check(
         graph: the forward graph.
         backward: its derivative, from `differentiate` or `jacobian`.
         inputs: values for some inputs, by name; the others are random. These values
-            give symbols in the shapes their numbers; other symbols are 8.
+            give symbols in the shapes their numbers; other symbols are 8, or
+            more where operands of several shapes need that.
         variables: values for some variables, by label; the others are random.
         seed: the seed of the random numbers.
         rules: the evaluations of the user's own operations.

@@ -337,6 +337,95 @@ KINDS = {
         {},
         _sizes(N=(1, 3)),
     ),
+    **{
+        f"in order, from the {name}": Kind(
+            "float[N, T, 2] x",
+            f"""k = Shape <start = 1, end = 2> (x)
+            a, i = TopK <axis = 1, largest = {number}> (x, k)
+            b = Cast <to = 1> (i)
+            c = Mul (a, b)
+            y = Add (c, a)""",
+            {},
+            _sizes(N=(1, 2, 1), T=(1, 2, 7)),
+        )
+        for name, number in (("largest", 1), ("smallest", 0))
+    },
+    **{
+        f"{cell} of sequences of several lengths": Kind(
+            "float[T, N, 3] x, int64[N] n",
+            f"""i = Constant <value = int64[1] {{1}}> ()
+            m = Add (n, i)
+            l = Cast <to = 6> (m)
+            a, h = {cell} <hidden_size = 2, direction = "bidirectional"> (x, w, r, b, l)
+            y = Add (a, h)""",
+            {"w": [2, 2 * gates, 3], "r": [2, 2 * gates, 2], "b": [2, 4 * gates]},
+            _sizes(N=(2, 1, 3), T=(2, 3, 5)),
+        )
+        for cell, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1))
+    },
+    # As tf2onnx writes layers of Keras.
+    **{
+        name: Kind(
+            "float[N, T, 3] x",
+            f"""t = Transpose <perm = [1, 0, 2]> (x)
+            s = Shape (t)
+            z = Constant <value = int64 {{0}}> ()
+            o = Constant <value = int64 {{1}}> ()
+            count = Gather (s, z)
+            items = Gather (s, o)
+            n = Cast <to = 6> (count)
+            first = Constant <value = int32 {{0}}> ()
+            least = Constant <value = float {{0.0}}> ()
+            f = Cast <to = 1> (n)
+            begins = Less (least, f)
+            both = And (begins, begins)
+            e0 = Constant <value = int64[1] {{0}}> ()
+            batch = Unsqueeze (items, e0)
+            lengths = Expand (count, batch)
+            turned = ReverseSequence <batch_axis = 1, time_axis = 0> (t, lengths)
+            h0 = Gather (t, z)
+            i_, h_, n_, w_, rows = Loop ({limit}, {begins}, first, h0, n, w) <body = step (
+                    int64 number, bool on, int32 i, float[N, 3] h, int32 m, float[3, 3] v
+                ) => (bool {goes}, int32 j, float[N, 3] k, int32 m2, float[3, 3] v2, float[N, 3] row) {{
+                    one = Constant <value = int32 {{1}}> ()
+                    j = Add (i, one)
+                    part = Gather (turned, i)
+                    a = MatMul (h, v)
+                    b = Add (a, part)
+                    k = Tanh (b)
+                    row = Mul (k, part)
+                    jf = Cast <to = 1> (j)
+                    mf = Cast <to = 1> (m)
+                    goes = Less (jf, mf)
+                    nf = Cast <to = 1> (number)
+                    before = Less (nf, mf)
+                    on2 = And (before, goes)
+                    m2 = Identity (m)
+                    v2 = Identity (v)
+                }}>
+            g = Cast <to = 1> (i_)
+            e = Mul (h_, g)
+            y = Add (rows, e)""",
+            {"w": [3, 3]},
+            _sizes(N=(1, 2, 1), T=(1, 2, 5)),
+        )
+        for name, limit, begins, goes in (
+            ("a loop by a counter", "", "begins", "goes"),
+            ("a loop by a counter and a limit", "count", "both", "on2"),
+        )
+    },
+    **{
+        f"each sequence turned around, its steps along {time}": Kind(
+            "float[N, T, 3] x, int64[N] n" if time else "float[T, N, 3] x, int64[N] n",
+            f"""i = Constant <value = int64[1] {{2}}> ()
+            m = Add (n, i)
+            a = ReverseSequence <batch_axis = {1 - time}, time_axis = {time}> (x, m)
+            y = Mul (a, a)""",
+            {},
+            _sizes(N=(2, 1, 3), T=(3, 4, 9)),
+        )
+        for time in (0, 1)
+    },
     "squeezed": Kind(
         "float[N, 3, T] x",
         """a = Conv (x, w)
@@ -385,6 +474,8 @@ def test_one_document_for_each_size(name: str, tmp_path: Path) -> None:
 NOT_IN_TRACT = {
     "reflection": "a reflection of T . 6 elements is not known",
     "backward": "a reflection of T - 1 elements is not known",
+    "a loop by a counter": "a reflection of T - 1 elements is not known",
+    "a loop by a counter and a limit": "a reflection of T - 1 elements is not known",
     "pyramid": "tract cannot divide by the extent",
     "repeated": "tract cannot divide by the extent",
     "u-net": "tract cannot load",
@@ -410,7 +501,12 @@ def test_the_same_in_tract(name: str, tmp_path: Path) -> None:
     for sizes in kind.sizes:
         inputs = with_numbers(backward, sizes).inputs
         random = np.random.default_rng(len(inputs[0].shape))
-        fed = [random.standard_normal(x.shape).astype(np.float32) for x in inputs]
+        fed = [
+            random.standard_normal(x.shape).astype(np.float32)
+            if x.dtype == "scalar"
+            else random.integers(0, 2, x.shape)
+            for x in inputs
+        ]
         for found, wanted in zip(tract(fed), onnxruntime(fed), strict=True):
             assert found.shape == wanted.shape
             most = np.abs(wanted).max(initial=1e-6)

@@ -120,3 +120,65 @@ def test_small_integers_stay_in_single_precision(tmp_path: Any) -> None:
     file = onnx.load(tmp_path / "b.onnx")
     types = [a.i for n in file.graph.node for a in n.attribute if a.name == "to"]
     assert onnx.TensorProto.DOUBLE not in types
+
+
+# ---- Integers of fewer bits go on with the first one after the last one ----
+
+_LIMITS: dict[str, tuple[int, int]] = {
+    "int8": (-(2**7), 2**7 - 1),
+    "uint8": (0, 2**8 - 1),
+    "int16": (-(2**15), 2**15 - 1),
+    "uint16": (0, 2**16 - 1),
+    "int32": (0, 60_000),
+}
+_SUMS = {
+    **{op: f"k = {op} (i, j)" for op in ("Add", "Sub", "Mul")},
+    "hash": """c = Constant <value = int32 {65599}> ()
+        d = Constant <value = int32 {31}> ()
+        a = Mul (i, c)
+        b = Mul (j, d)
+        s = Add (a, b)
+        k = Mul (s, d)""",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "op"),
+    [*((k, op) for k in _LIMITS for op in ("Add", "Sub", "Mul")), ("int32", "hash")],
+)
+def test_sums_and_products_wrap_around(kind: str, op: str, tmp_path: Any) -> None:
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 14]>
+        net ({kind}[9] i, {kind}[9] j, float[9] x) => (float[9] y) {{
+            {_SUMS[op]}
+            f = Cast <to = 1> (k)
+            y = Mul (f, x)
+        }}"""
+    )
+    onnx.save(model, tmp_path / "model.onnx")
+    read = interop.from_onnx(tmp_path / "model.onnx")
+    backward = nnef_grad.differentiate(read.graph, with_outputs=True)
+    written = tmp_path / "backward.onnx"
+    interop.to_onnx(backward, written, read.data, in_file=read.in_file)
+    random = np.random.default_rng(0)
+    fed: dict[str, Any] = {
+        name: random.integers(*_LIMITS[kind], 9, endpoint=True).astype(kind)
+        for name in ("i", "j")
+    }
+    fed |= {name: random.normal(size=9).astype(np.float32) for name in ("x", "grad_y")}
+    with np.errstate(over="ignore"):
+        wanted = _wrapped_numbers(op, fed["i"], fed["j"]).astype(np.float32)
+    session = onnxruntime.InferenceSession(written)
+    names = [x.name for x in session.get_outputs()]
+    own = {x.name: fed[x.name] for x in session.get_inputs()}
+    found = dict(zip(names, session.run(None, own), strict=True))
+    np.testing.assert_allclose(found["y"], wanted * fed["x"], rtol=1e-6)
+    np.testing.assert_allclose(found["grad_x"], wanted * fed["grad_y"], rtol=1e-6)
+
+
+def _wrapped_numbers(op: str, i: Any, j: Any) -> Any:
+    """As numpy computes them in the type of the operands."""
+    if op == "hash":
+        c, d = np.int32(65599), np.int32(31)
+        return (i * c + j * d) * d
+    return {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}[op](i, j)

@@ -478,3 +478,21 @@ def test_the_derivative_of_another_graph() -> None:
     backward = nnef_grad.differentiate(nnef_grad.loads(other))
     with pytest.raises(nnef_grad.UsageError, match="is not derived from this 'net'"):
         nnef_grad.check(nnef_grad.loads(one), backward)
+
+
+def test_the_sizes_of_a_pyramid() -> None:
+    """Its levels fit together at multiples of 32: others are no sizes of the model."""
+    text = """version 1.0;
+    extension tract_symbol T;
+    graph net( x ) -> ( y )
+    {
+        x = external(shape = [1, 1, T]);
+        fine = avg_pool(x, size = [1, 1, 2], stride = [1, 1, 2], padding = []);
+        coarse = avg_pool(x, size = [1, 1, 32], stride = [1, 1, 32], padding = []);
+        above = nearest_upsample(coarse, factor = [16]);
+        y = mul(fine, above);
+    }"""
+    graph = nnef_grad.loads(text)
+    checked = nnef_grad.check(graph, nnef_grad.differentiate(graph))
+    assert [g.shape for g in checked.gradients] == [(1, 1, 32)]
+    assert checked.gradients[0].verdict == "ok"

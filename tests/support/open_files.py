@@ -1,7 +1,9 @@
 """One backward document of an ONNX file for all sizes, against those made for each size.
 
-python -m support.open_files FOLDER    compiles every ONNX file below a folder, as the first
-                                       command does, and compares it at a few sizes
+python -m support.open_files FOLDER    compiles every ONNX file below a folder, as the command
+                                       does without options; compares it at four sizes, the
+                                       least ones among them, and its gradients with central
+                                       differences; and prints a row of a table for each
 """
 
 from __future__ import annotations
@@ -82,9 +84,9 @@ class OpenFile:
     def __init__(self, path: Path, folder: Path) -> None:
         self._path, self._folder = path, folder
         self._original = session(path)
-        read = interop.from_onnx(path)
-        self.graph = read.graph
-        self._open = self._written(read, "open")
+        self._read = interop.from_onnx(path)
+        self.graph = self._read.graph
+        self._open = self._written(self._read, "open")
         self.nodes = len(onnx.load(folder / "open.onnx").graph.node)
 
     def _written(self, read: Any, name: str) -> Any:
@@ -115,33 +117,48 @@ class OpenFile:
         return max(*same, *(_difference(n, x, found[n], SMALL) for n, x in original))
 
     def sizes(self) -> Iterator[Sizes]:
-        """Examples of sizes, and those after them."""
+        """The least sizes, usual ones, and those after them."""
         shapes = [x.shape for x in self.graph.inputs]
+        yield examples(shapes, symbols_of(tuple(shapes)))
         usual = examples(shapes, symbols_of(tuple(x[:1] for x in shapes)))
-        yield usual
-        for more in (1, 3):
+        for more in (0, 1, 3):
             yield {name: number + more for name, number in usual.items()}
+
+    def check(self) -> str:
+        """What central differences say of the gradients."""
+        graph, data = self._read
+        backward = nnef_grad.differentiate(graph)
+        return nnef_grad.check(graph, backward, variables=data).conclusion
+
+
+def _compared(opened: OpenFile) -> Iterator[str]:
+    for sizes in opened.sizes():
+        try:
+            yield f"{opened.compare(sizes):.1e}"
+        except nnef_grad.NnefGradError:
+            yield "refused"
+
+
+def _row(path: Path, work: Path) -> list[str]:
+    """What becomes of a file, in words."""
+    exporter = onnx.load(path, load_external_data=False).producer_name
+    try:
+        opened = OpenFile(path, work)
+        differences = ", ".join(_compared(opened))
+        return [exporter, f"{opened.nodes} nodes", differences, opened.check()]
+    except DiffersError as error:
+        return [exporter, f"DIFFERS: {error}"]
+    except Exception as error:
+        return [exporter, f"{type(error).__name__}: {str(error)[:200]}"]
 
 
 def main(folder: Path, work: Path) -> int:
     """Prints what becomes of each file, and returns how many differ."""
     differ = 0
     for path in sorted(folder.rglob("*.onnx")):
-        words = []
-        try:
-            opened = OpenFile(path, work)
-            words.append(f"{opened.nodes} nodes")
-            for sizes in opened.sizes():
-                try:
-                    words.append(f"{opened.compare(sizes):.1e}")
-                except nnef_grad.NnefGradError:
-                    words.append("refused")
-        except DiffersError as error:
-            differ += 1
-            words.append(f"DIFFERS {error}")
-        except Exception as error:
-            words.append(f"{type(error).__name__}: {str(error)[:200]}")
-        print(f"{path.relative_to(folder)}: {', '.join(words)}", flush=True)
+        row = [str(path.relative_to(folder)), *_row(path, work)]
+        differ += any("DIFFERS" in cell or " failed" in cell for cell in row)
+        print(*row, sep=" | ", flush=True)
     return differ
 
 

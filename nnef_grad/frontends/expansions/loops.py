@@ -104,23 +104,37 @@ def along(
     *,
     is_back: bool,
     unroll: int = LONGEST,
+    is_inside: Any = None,
 ) -> tuple[Any, list[Any]]:
     """The first states of all steps along an axis, and all states after the last one. Without
-    `of_input`, x are the products of the input already.
+    `of_input`, x are the products of the input already. `is_inside` has one element for each
+    step of each item of the batch: the others leave the states as they are.
     """
     products = x
     if weights.of_input is not None:
         products = linear(view, x, weights.of_input, weights.input_bias)
+    scanned = [products] if is_inside is None else [products, is_inside]
     if may_exceed(shape_of(x)[axis], unroll):
-        return _loop(
-            view, cell, products, Way(axis, -1 if is_back else 1), states, weights
-        )
-    parts = view("unstack", products, axis=axis, hint="parts")
+        way = Way(axis, -1 if is_back else 1)
+        return _loop(view, cell, scanned, way, states, weights)
+    steps = [view("unstack", each, axis=axis, hint="parts") for each in scanned]
     rows: list[Any] = []
-    for element in reversed(parts) if is_back else parts:
-        states = cell(view, states, element, weights)
+    for parts in zip(*(e[::-1] if is_back else e for e in steps), strict=True):
+        states = _after(view, cell, states, parts, weights)
         rows.append(states[0])
     return view("stack", rows[::-1] if is_back else rows, axis=axis), states
+
+
+def _after(
+    view: View, cell: Cell, states: list[Any], parts: Sequence[Any], weights: Weights
+) -> list[Any]:
+    """The states after a step: those before it, where this is not inside."""
+    element, *masks = parts
+    new = cell(view, states, element, weights)
+    for mask in masks:
+        pairs = zip(new, states, strict=True)
+        new = [view("select", mask, x, old, hint="kept") for x, old in pairs]
+    return new
 
 
 def with_one_bias(view: View, weights: Weights) -> Weights:
@@ -139,7 +153,12 @@ def part(view: View, x: Any, axis: int, place: int) -> Any:
 
 
 def _loop(
-    view: View, cell: Cell, products: Any, way: Way, states: list[Any], weights: Weights
+    view: View,
+    cell: Cell,
+    scanned: Sequence[Any],
+    way: Way,
+    states: list[Any],
+    weights: Weights,
 ) -> tuple[Any, list[Any]]:
     """The same as a loop."""
     inner = weights._replace(of_input=None, input_bias=None)._asdict()
@@ -149,12 +168,15 @@ def _loop(
 
     def body(inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[tuple[Tensor, Way]]]:
         own = weights._replace(**dict(zip(full, inputs, strict=False)))
-        element = view("squeeze", inputs[-1], axes=[way.axis])
-        new = cell(view, list(inputs[len(full) : -1]), element, own)
+        first, last = len(full), len(operands) - len(scanned)
+        parts = [view("squeeze", x, axes=[way.axis]) for x in inputs[last:]]
+        new = _after(view, cell, list(inputs[first:last]), parts, own)
         row = view("unsqueeze", new[0], axes=[way.axis], hint="row")
         return new, [(row, way)]
 
     hints = (*(f"{view.hint}_last" for _ in states), view.hint)
-    operands["part"] = products
-    *last, rows = loop(view, f"{view.hint}_step", operands, [way], body, hints)
+    parts = map(view.tensor, scanned)
+    operands |= dict(zip(("part", "is_inside"), parts, strict=False))
+    ways = [way for _ in scanned]
+    *last, rows = loop(view, f"{view.hint}_step", operands, ways, body, hints)
     return rows, last

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.emit.arithmetic import MAX_ITEMS
+from nnef_grad.frontends.expansions.orders import ranked
 from nnef_grad.frontends.expansions.reductions import product
 from nnef_grad.frontends.values import (
     as_extents,
@@ -295,11 +296,17 @@ def _numbers(view: View, extents: Sequence[Any], shape: Sequence[int]) -> Any:
     return view.constant(np.array(extents, dtype=object).reshape(shape), "scalar")
 
 
-def largest(view: View, x: Any, k: int, axis: int, is_largest: bool) -> Any:
-    """The largest or smallest elements, one after the other, and their indices."""
-    view.require(k <= MOST, f"k must be at most {MOST}")
+def largest(view: View, x: Any, k: Any, axis: int, is_largest: bool) -> Any:
+    """The largest or smallest elements, one after the other, and their indices: of an open
+    number by their ranks.
+    """
     shape = shape_of(x)
     along = view.axis(axis, len(shape))
+    if has_symbols(k):
+        given, falls = _scalars(view, x), is_largest
+        values, numbers = ranked(view, given, along, k, is_descending=falls)
+        return values, view("cast", numbers, dtype="integer")
+    view.require(k <= MOST, f"k must be at most {MOST}")
     positions = view.positions(shape[along], along, len(shape))
     rest = x if is_largest else view("neg", x, hint="given")
     if k > 1:

@@ -250,6 +250,7 @@ def _fixed(model: Any) -> set[str]:
 
 def _input(reading: ModelReading, value: Any, shape: Shape) -> Tensor:
     name, dtype = reading.fresh(value.name), _dtype(value)
+    reading.narrow[value.name] = value.type.tensor_type.elem_type
     return reading.emitter.emit_named(name, "external", dtype, shape=list(shape))
 
 

@@ -8,7 +8,7 @@ result, or a list of the values of several.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import cache, partial
@@ -96,16 +96,25 @@ def _attribute_types(kind: str, version: int) -> dict[str, int]:
 
 
 @cache
-def keeps_type(kind: str, version: int) -> bool:
-    """Whether the first result has the data type of the first operand. What a loop scans and
-    returns are of types of their own, by one name.
+def source_of_type(kind: str, version: int) -> int | None:
+    """The place of the first operand whose data type the first result has. What a loop scans
+    and returns are of types of their own, by one name.
     """
     try:
         schema = get_schema(kind, version, "")
     except SchemaError:
-        return False
-    operand, result = schema.inputs[0], schema.outputs[0]
-    return operand.is_homogeneous and str(operand.type_str) == str(result.type_str)
+        return None
+    kept = str(schema.outputs[0].type_str)
+    own = (x.is_homogeneous and str(x.type_str) == kept for x in schema.inputs)
+    return next((place for place, is_one in enumerate(own) if is_one), None)
+
+
+# The least integer of fewer than 64 bits, and how many there are, by the numbers that ONNX
+# has for types.
+NARROW = {
+    2: (0, 2**8), 3: (-(2**7), 2**8), 4: (0, 2**16), 5: (-(2**15), 2**16),
+    6: (-(2**31), 2**32), 12: (0, 2**32),
+}  # fmt: skip
 
 
 class ModelValues(Conversion):
@@ -117,6 +126,7 @@ class ModelValues(Conversion):
         values: the values of variables that are initializers of the file.
         called: the names that tensors of the graph have in the file, where they differ.
         types: the data types of initializers that became variables, by their names.
+        narrow: those of fewer than 64 bits of inputs and results, by their names.
         made: the results of nodes, by their names in the file; None for one that is not a
             tensor, or several.
         failed: the names of tensors that have no value, as their nodes have failed.
@@ -135,6 +145,7 @@ class ModelValues(Conversion):
         self.values: dict[Tensor, Array] = {}
         self.called: dict[str, str] = {}
         self.types: dict[str, int] = {}
+        self.narrow: dict[str, int] = {}
         self.made: dict[str, Tensor | None] = {}
         self.failed: set[str] = set()
         self.makers: Mapping[str, Any] = {}
@@ -162,6 +173,21 @@ class ModelValues(Conversion):
             raise UnsupportedError(message)
         value = values[name]
         return value() if isinstance(value, Later) else value
+
+    def narrow_type(self, proto: Any, operands: Sequence[Any]) -> int:
+        """The data type of the first result of a node, if it has fewer than 64 bits, or 0."""
+        place = source_of_type(kind_of(proto), self.version)
+        if proto.op_type == "Cast":
+            kind = next((a.i for a in proto.attribute if a.name == "to"), 0)
+        elif place is None or place >= len(operands):
+            return 0
+        elif isinstance(x := operands[place], (np.ndarray, np.generic)) and not is_open(
+            x
+        ):
+            kind = np_dtype_to_tensor_dtype(x.dtype)
+        else:
+            kind = self.narrow.get(proto.input[place], 0)
+        return kind if kind in NARROW else 0
 
     def refusal(self, what: str) -> str:
         """A message that says why the model cannot be read."""

@@ -25,7 +25,7 @@ from nnef_grad.frontends.onnx.node import (
     ModelValues,
     Node,
     described,
-    keeps_type,
+    source_of_type,
 )
 from nnef_grad.frontends.onnx.validity import (
     DOMAINS,
@@ -99,8 +99,9 @@ class ModelReading(ModelValues):
             values = OPERATIONS[node.kind](node, *operands)
             values = values if isinstance(values, list) else [values]
             self.spend(sum(_size(x) for x in values))
-            if operands and keeps_type(node.kind, self.version):
+            if operands and source_of_type(node.kind, self.version) == 0:
                 values[0] = node.like(operands[0], values[0])
+        self.narrow[proto.output[0]] = self.narrow_type(proto, operands)
         results = dict(zip(proto.output, values, strict=False))
         for name, x in results.items():
             self._check(proto, name, x)

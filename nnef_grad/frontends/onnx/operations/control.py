@@ -18,6 +18,7 @@ from nnef_grad.emit.arithmetic import MAX_TENSORS
 from nnef_grad.emit.bodies import LONGEST
 from nnef_grad.frontends.expansions.branches import chosen
 from nnef_grad.frontends.expansions.loops import loop
+from nnef_grad.frontends.onnx.counters import counted
 from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.onnx.validity import graphs_of
 from nnef_grad.frontends.values import dtype_of, is_known, shape_of
@@ -153,6 +154,9 @@ def _ways(node: Node, side: str, count: int) -> list[Way]:
 
 @onnx_op("Loop")
 def _loop(node: Node, limit: Any, condition: Any, *states: Any) -> list[Any]:
+    if (form := counted(node, limit, condition, states)) is not None:
+        own = _loop(form.node, form.count, None, *form.states.values())
+        return form.results(own)
     count = _MOST + 1 if limit is None else known_number(node, limit, "its length")
     if limit is None or not may_exceed(count, LONGEST):
         return _one_by_one(node, count, condition, states)

@@ -18,6 +18,7 @@ from nnef_grad.frontends.expansions.products import contract, linear, matmul
 from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.onnx.operations.elementwise import applied, settings_of
 from nnef_grad.frontends.values import is_known, shape_of
+from nnef_grad.graph.ir import Shape
 
 Function = Callable[[Any], Any]
 
@@ -115,26 +116,41 @@ def _recurrent(node: Node, x: Any, w: Any, r: Any, *_: Any) -> list[Any]:
     kind = _KINDS[node.kind]
     directions = _DIRECTIONS[node.get("direction", "forward")]
     layout = node.get("layout", 0)
-    _refuse_unusual(node, shape_of(x)[layout])
+    _refuse_unusual(node)
+    is_inside = _steps_inside(node, shape_of(x), layout)
     functions = _functions(node, kind, len(directions))
     sides = []
     for place, is_back in enumerate(directions):
         weights = _weights(node, place)
         states = [_state(node, x, number, place) for number in range(kind.states)]
         cell = partial(kind.step, [next(functions) for _ in kind.activations])
-        rows, last = along(node, cell, x, layout, states, weights, is_back=is_back)
+        rows, last = along(
+            *(node, cell, x, layout, states, weights),
+            is_back=is_back,
+            is_inside=is_inside,
+        )
+        if is_inside is not None:
+            rows = node("select", is_inside, rows, 0.0, hint="inside")
         rows = node("unsqueeze", rows, axes=[1 + layout])
         sides.append([rows, *(node("unsqueeze", end, axes=[layout]) for end in last)])
     rows, *ends = zip(*sides, strict=True)
     return [node.joined(rows, 1 + layout), *(node.joined(end, layout) for end in ends)]
 
 
-def _refuse_unusual(node: Node, steps: Any) -> None:
+def _refuse_unusual(node: Node) -> None:
     node.require(node.get("input_forget", 0) == 0, "input_forget must be 0")
     node.require(node.get("clip", None) is None, "clip must be left out")
-    lengths = node.operand(4)
-    is_one = lengths is None or (is_known(lengths) and np.all(np.equal(lengths, steps)))
-    node.require(bool(is_one), "sequences must be as long as the input")
+
+
+def _steps_inside(node: Node, shape: Shape, layout: int) -> Any:
+    """Which steps each sequence has, [steps, batch, 1] or [batch, steps, 1]; None if these are
+    all. The others return zeros and leave the states as they are, in both directions.
+    """
+    lengths, steps = node.operand(4), shape[layout]
+    if lengths is None or (is_known(lengths) and np.all(np.equal(lengths, steps))):
+        return None
+    column = node("unsqueeze", node.scalars(lengths), hint="lengths", axes=[layout, 2])
+    return node("lt", node.positions(steps, layout, 3), column, hint="is_inside")
 
 
 def _functions(node: Node, kind: _Kind, directions: int) -> Iterator[Function]:

@@ -19,6 +19,7 @@ from nnef_grad.frontends.values import (
     shape_of,
 )
 from nnef_grad.graph.extents import Dimension, OpenExtentError, has_symbols
+from nnef_grad.graph.ir import Tensor
 from nnef_grad.graph.learning import are_equal, equal, reaches
 from nnef_grad.graph.quotients import maximum, minimum
 from nnef_grad.language.types import LARGEST
@@ -309,9 +310,13 @@ def _reverse(node: Node, x: Any, lengths: Any) -> Any:
     """The first elements of each item of the batch turned around, by a table."""
     batch, time = node.get("batch_axis", 1), node.get("time_axis", 0)
     node.require({batch, time} == {0, 1}, "the axes must be the first two")
-    node.require(is_known(lengths), "the lengths must be known")
+    steps = shape_of(x)[time]
+    if _number(node, lengths) == steps:
+        return node.piece(x, time, steps - 1, -FAR, stride=-1)
+    if not is_known(lengths):
+        return _reverse_each(node, x, lengths, time)
     parts = []
-    steps, each = shape_of(x)[time], np.ravel(lengths).tolist()
+    each = np.ravel(lengths).tolist()
     node.require(max(each) <= steps, f"the lengths must be at most {steps}")
     node.reading.spend(steps * len(each))
     for place, n in enumerate(each):
@@ -319,3 +324,28 @@ def _reverse(node: Node, x: Any, lengths: Any) -> Any:
         part = node.piece(x, batch, place, place + 1)
         parts.append(node("gather", part, row, axis=time))
     return node("concat", parts, axis=batch)
+
+
+def _number(node: Node, value: Any) -> Any:
+    """The number that all elements of a value are, as far as it is a known one, repeated."""
+    made = node.reading.emitter.producer(value) if isinstance(value, Tensor) else None
+    if made is not None and made.name == "tile":
+        (value,) = made.inputs
+    known = node.reading.values.get(value, value) if made is not None else value
+    items = np.ravel(known).tolist() if is_known(known) else []
+    return items[0] if items and items.count(items[0]) == len(items) else None
+
+
+def _reverse_each(node: Node, x: Any, lengths: Any, time: int) -> Any:
+    """The same by numbers of elements, counted in the first two axes."""
+    shape = shape_of(x)
+    first, second = (node.positions(shape[axis], axis, 2) for axis in (0, 1))
+    each = node("unsqueeze", node.scalars(lengths), hint="lengths", axes=[time])
+    if time:
+        second = node.expand("turned", second, each)
+    else:
+        first = node.expand("turned", first, each)
+    number = node.expand("row_major", first, second, node.scalars(shape[1]))
+    node.require_exact(prod(shape[:2]) - 1)
+    rows = node.reshaped(x, [prod(shape[:2]), *shape[2:]], "rows")
+    return node("gather", rows, node("cast", number, dtype="integer"), axis=0)

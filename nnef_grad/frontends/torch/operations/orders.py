@@ -1,10 +1,4 @@
-"""Sorting: the largest, the smallest, in order.
-
-The rank of an element is the number of those before it, which all pairs are compared for:
-
-    [.., i, j, ..]   whether element j is before element i, in the place of the axis
-    [.., i, k, ..]   whether element i has rank k
-"""
+"""Sorting: the largest, the smallest, in order."""
 
 from __future__ import annotations
 
@@ -14,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.frontends.expansions import orders
 from nnef_grad.frontends.expansions.selection import largest
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.reductions import asked, axes_of, without
 from nnef_grad.frontends.values import dtype_of, shape_of
-
-# There is a comparison for each pair of elements.
-MOST = 1024
 
 
 @aten("topk", "max.dim", "min.dim")
@@ -38,33 +30,12 @@ def extrema_along(call: Call, x: Any, *_: Any) -> Sequence[Any]:
 
 
 def ranked(
-    call: Call, x: Any, axis: int, ranks: Sequence[int], *, is_descending: bool = False
+    call: Call, x: Any, axis: int, ranks: Any, *, is_descending: bool = False
 ) -> tuple[Any, Any]:
-    """The elements with some ranks, and their indices; of equal ones the first is lower."""
-    dtype = dtype_of(x)
-    (x,) = call.scalars(x)
-    shape = shape_of(x)
-    rank, extent = len(shape), shape[axis]
-    is_small = isinstance(extent, int) and extent <= MOST
-    call.require(is_small, f"at most {MOST} elements are sorted: take topk of them")
-
-    key = call("neg", x, hint="key") if is_descending else x
-    own = call("unsqueeze", key, hint="own", axes=[axis + 1])
-    other = call("unsqueeze", key, hint="other", axes=[axis])
-    values = call("unsqueeze", x, hint="wide", axes=[axis + 1]) if key is not x else own
-    numbers, others = (call.positions(extent, a, rank + 1) for a in (axis, axis + 1))
-    is_earlier = call("lt", others, numbers, hint="is_earlier")
-    wanted = np.reshape(np.array(ranks, float), [-1, *(1,) * (rank - axis - 1)])
-    places = call.of_rank(wanted, rank + 1)
-    hit = call.expand("has_rank", own, other, is_earlier, places, axis=axis + 1)
-
-    def chosen(choices: Any, hint: str) -> Any:
-        taken = call("select", hit, choices, 0.0, hint="taken")
-        sums = call("sum_reduce", taken, hint="sums", axes=[axis])
-        return call("squeeze", sums, hint=hint, axes=[axis])
-
-    taken = call.whole(chosen(values, "values"), dtype)
-    return taken, call.whole(chosen(numbers, "indices"), "integer")
+    """As in expansions, with whole elements of whole ones, and whole indices."""
+    (given,) = call.scalars(x)
+    taken, places = orders.ranked(call, given, axis, ranks, is_descending=is_descending)
+    return call.whole(taken, dtype_of(x)), call.whole(places, "integer")
 
 
 @aten("sort", "argsort")
@@ -73,7 +44,7 @@ def in_order(call: Call, x: Any, *_: Any) -> Any:
     result = x, 0
     if shape_of(x):
         (along,) = axes_of(call, x, call.args["dim"])
-        ranks, falls = range(shape_of(x)[along]), call.args["descending"]
+        ranks, falls = shape_of(x)[along], call.args["descending"]
         result = ranked(call, x, along, ranks, is_descending=falls)
     return result[1] if call.packet == "argsort" else result
 
