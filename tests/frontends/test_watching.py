@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from inspect import getattr_static
 from pathlib import Path
 from pkgutil import resolve_name
@@ -191,13 +192,31 @@ def test_one_module_names_what_torch_may_change() -> None:
     assert not found
 
 
-def test_a_bug_of_ours_is_not_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: Any) -> Any:
-        raise AttributeError("of ours")
+# What an exception of a bug may be raised by: by this package, or by what it calls.
+BUGS: dict[str, Any] = {
+    "torch": torch.atleast_1d,
+    "python": Path("a file").relative_to,
+}
 
-    monkeypatch.setattr(watching, "_states", broken)
-    with pytest.raises(AttributeError, match="of ours"):
-        interop.from_torch(nn.Linear(3, 2), [X])
+
+@pytest.mark.parametrize("by", BUGS)
+@pytest.mark.parametrize("where", ["_states", "_is_stranger", "caller"])
+def test_a_bug_of_ours_is_not_torchs(
+    where: str, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = str(PACKAGE / "frontends" / "torch" / "of_a_test.py")
+    names: dict[str, Any] = {"bug": BUGS[by]}
+    exec(compile("def broken(*_):\n    return bug(7)", place, "exec"), names)
+    monkeypatch.setattr(watching, where, names["broken"])
+    function = partial(Doubled.apply, X) if where == "caller" else X.exp
+    with pytest.raises(TypeError):
+        interop.from_torch(Called(function), [X])
+
+
+def test_pythons_own_code_is_not_of_the_module() -> None:
+    with pytest.raises(UnsupportedError, match=r"at .*test_watching.py:\d+") as raised:
+        interop.from_torch(Called(lambda: Path("nowhere").read_text()), [X])
+    assert "pathlib" not in str(raised.value)
 
 
 def test_a_mistake_of_the_module_is_torchs() -> None:

@@ -155,9 +155,16 @@ def _place(error: Exception) -> str:
 
 
 def _is_own(error: Exception) -> bool:
-    """Whether an exception comes from this package, and not from what it passes on."""
-    *_, last = extract_tb(error.__traceback__)
-    return last.filename.startswith(_OWN) and last.name not in PASSING_ON
+    """Whether an exception comes from this package, and not from what it passes on: whether
+    the last line that is of either, before those of libraries, is of this package.
+    """
+    lasts = (
+        is_own
+        for frame in reversed(extract_tb(error.__traceback__))
+        if (is_own := frame.filename.startswith(_OWN)) or is_network(frame.filename)
+        if not (is_own and frame.name in PASSING_ON)
+    )
+    return next(lasts, False)
 
 
 _OWN = str(Path(__file__).parents[2])

@@ -21,16 +21,18 @@ from nnef_grad.base.source import Source, Span
 from nnef_grad.frontends.torch.internals import find_operator, schema
 
 FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-# Files without the code of a network.
+# Files without the code of a network; Python's own, but for the packages that it has.
 _NO_NETWORKS = (
     f"{Path(torch.__file__).parent}{os.sep}", f"{Path(__file__).parents[2]}{os.sep}",
     "torch/", "<",
 )  # fmt: skip
+_PYTHON = f"{Path(os.__file__).parent}{os.sep}"
 
 
 def is_network(file: str) -> bool:
     """Whether a file has code of a network."""
-    return not file.startswith(_NO_NETWORKS) and "unittest/mock" not in file
+    is_of_python = file.startswith(_PYTHON) and "-packages" not in file
+    return not is_of_python and not file.startswith(_NO_NETWORKS)
 
 
 def span_of(node: Any) -> Span:

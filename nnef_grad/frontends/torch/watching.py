@@ -67,8 +67,11 @@ class Seen:
         return sorted({f.__name__ for f in self.entered})
 
 
-# The functions below that call what they stand for: an exception there is not theirs.
-PASSING_ON = ("watched", "__torch_function__", "unstopped", "applied", "chosen")
+# The functions of this package that call what they stand for: an exception there is not theirs.
+PASSING_ON = (
+    "capture", "watched", "__torch_function__", "unstopped", "applied", "made", "chosen",
+    "_slopes", "_enter_hooks",
+)  # fmt: skip
 
 # What is seen of the module that runs in this context, if one does.
 _SEEN: ContextVar[Seen | None] = ContextVar("_SEEN", default=None)
