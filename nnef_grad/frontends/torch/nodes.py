@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from linecache import getlines
 from operator import attrgetter
@@ -49,7 +49,7 @@ def span_of(node: Any) -> Span:
 OPERANDS, USERS = attrgetter("all_input_nodes"), attrgetter("users")
 
 
-def reachable(nodes: Iterable[Any], way: Callable[[Any], Any]) -> Collection[Any]:
+def reachable(nodes: Iterable[Any], way: Callable[[Any], Any]) -> dict[Any, None]:
     """Nodes, and all that a way leads to; what is no node is left out."""
     waiting = [node for node in nodes if isinstance(node, torch.fx.Node)]
     reached = dict.fromkeys(waiting)
@@ -73,9 +73,9 @@ def _line(file: str, number: int) -> Span:
 
 # ---- Marks ----
 
-_LIBRARY = torch.library.Library("nnef_grad", "DEF")
-_LIBRARY.define("stop_gradient(Tensor x) -> Tensor")
-_LIBRARY.impl("stop_gradient", lambda x: x.clone(), "CompositeExplicitAutograd")
+LIBRARY = torch.library.Library("nnef_grad", "DEF")
+LIBRARY.define("stop_gradient(Tensor x) -> Tensor")
+LIBRARY.impl("stop_gradient", lambda x: x.clone(), "CompositeExplicitAutograd")
 STOP = torch.ops.nnef_grad.stop_gradient.default
 
 BLOCK = find_operator("higher_order.wrap_with_set_grad_enabled")
