@@ -297,27 +297,3 @@ def test_precision_inside_of_a_module_is_warned_of(function: Any, name: str) -> 
         graph = interop.from_torch(Half(), [X]).graph
     assert [warning.message for warning in graph.warnings] == [message]
     assert [warning.filename for warning in told] == [__file__]
-
-
-def doubled(x: torch.Tensor) -> Any:
-    return torch.func.jvp(torch.sin, (x,), (x,))
-
-
-TRANSFORMS: dict[str, tuple[Any, str]] = {
-    "vmap": (torch.vmap(torch.sin), "a transform of torch.func"),
-    "jvp": (doubled, "a transform of torch.func"),
-    "grad": (torch.func.grad(torch.sum), "a derivative of torch.func"),
-}
-
-
-@pytest.mark.parametrize("name", TRANSFORMS)
-def test_transforms_are_refused_in_one_message(name: str) -> None:
-    function, message = TRANSFORMS[name]
-
-    class Transformed(nn.Module):  # type: ignore[misc]
-        def forward(self, x: torch.Tensor) -> Any:
-            return function(x)
-
-    with pytest.raises(UnsupportedError, match=message) as refused:
-        interop.from_torch(Transformed(), [X])
-    assert len(refused.value.problems) == 1

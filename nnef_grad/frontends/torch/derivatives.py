@@ -243,9 +243,10 @@ def _refuse(call: Call, xs: Sequence[Any], own: Sequence[Any]) -> None:
     """Refuses what would be another derivative if its nodes are read again."""
     is_outside = call.node.graph is call.reading.nodes[0].graph
     call.require(is_outside, "a derivative in a branch is not read")
-    for node in own:
-        are_apart = reachable([node], USERS).keys().isdisjoint(xs)
+    for x in xs:
+        are_apart = reachable(x.users, USERS).keys().isdisjoint(xs)
         call.require(are_apart, "variables of a derivative depend on each other")
+    for node in own:
         is_random = isinstance(node.target, Operator) and _IS_RANDOM in node.target.tags
         call.require(not is_random, "what is differentiated draws random numbers")
 

@@ -180,7 +180,7 @@ def decided(ask: Callable[[], bool], passed: list[str]) -> bool:
         while frame.f_code.co_filename.startswith(_OWN) and frame.f_back is not None:
             frame = frame.f_back
         file, line = frame.f_code.co_filename, frame.f_lineno
-        answers = {a for first, last, a in _checks(file) if first <= line <= last}
+        answers = {x.answer for x in _checks(file) if x.first <= line <= x.last}
         if len(answers) != 1:
             raise
         passed.append(f"{file}:{line}")
@@ -190,17 +190,24 @@ def decided(ask: Callable[[], bool], passed: list[str]) -> bool:
 _OWN = __file__.rpartition("torch")[0]
 
 
+class _Check(NamedTuple):
+    """The lines of a condition, and what a part of it must be that it raises no error."""
+
+    first: int
+    last: int
+    answer: bool
+
+
 @cache
-def _checks(file: str) -> list[tuple[int, int, bool]]:
-    """The lines of each condition in a file that only decides whether an error is raised,
-    and what its parts must be that none is: a condition with both has both.
-    """
+def _checks(file: str) -> list[_Check]:
+    """The conditions in a file that only decide whether an error is raised, by their parts."""
+    nodes = [*ast.walk(ast.parse("".join(getlines(file))))]
+    pairs = [(x.test, True) for x in nodes if isinstance(x, ast.Assert)]
+    pairs += [(x.test, False) for x in nodes if isinstance(x, ast.If) and _raises(x)]
     return [
-        (test.lineno, test.end_lineno or test.lineno, answer)
-        for node in ast.walk(ast.parse("".join(getlines(file))))
-        if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and _raises(node))
-        for test in [node.test]
-        for answer in _answers(test, isinstance(node, ast.Assert))
+        _Check(test.lineno, test.end_lineno or test.lineno, answer)
+        for test, wanted in pairs
+        for answer in _answers(test, wanted)
     ]
 
 

@@ -83,9 +83,7 @@ def _made(stranger: Stranger, names: dict[str, Any], trains: bool) -> tuple[Any,
     np.random.seed(0)
     torch.manual_seed(0)
     module = eval(stranger.module, names).float().train(trains)
-    inputs = [
-        eval(stranger.inputs, names | {"draw": Draw(seed)}) for seed in (1, 2)
-    ]
+    inputs = [eval(stranger.inputs, names | {"draw": Draw(seed)}) for seed in (1, 2)]
     pairs = (x if isinstance(x, (list, tuple, dict)) else [x] for x in inputs)
     return (module, *pairs)
 
