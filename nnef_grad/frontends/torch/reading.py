@@ -145,16 +145,13 @@ class ProgramReading(ProgramValues):
 
 def _unknown(target: Any) -> str:
     """What to do about an operation that is not read."""
-    if "functorch" in getattr(target, "__module__", "") or "_dual." in str(target):
-        return (
-            f"a transform of torch.func, such as vmap or jvp, is not read: {_WRITE_OUT}"
-        )
+    if not isinstance(target, Operator) or "_dual." in str(target):
+        name = getattr(target, "__name__", str(target))
+        advice = "write out what it computes, with an axis for the batch"
+        return f"'{name}' of torch is not read: {advice}"
     if "_foreach_" in str(target):
         return f"there is no operation '{target}': call it for each tensor in the list"
     return f"there is no operation '{target}'"
-
-
-_WRITE_OUT = "write out what it computes, with an axis for the batch"
 
 
 def _hint(node: Any) -> str:
