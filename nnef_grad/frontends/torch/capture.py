@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.export.graph_signature import OutputKind
 
 from nnef_grad.base.errors import NnefGradError, UnsupportedError, UsageError
 from nnef_grad.frontends.torch.internals import compiled, hooks, pytree
@@ -64,7 +63,7 @@ def capture(
                     raise
                 raise UnsupportedError(_message(error)) from error
         fixed = seen.known.asked if seen.known else set()
-        _refuse_states(module, seen, program, fixed)
+        _refuse_states(module, seen, program)
         return Captured(program, [*seen.unseen, *_told(seen, fixed)], fixed)
 
     try:
@@ -93,16 +92,8 @@ def _told(seen: Seen, fixed: Collection[str]) -> Iterator[str]:
         yield f"the graph is for the present values of the buffers {named}"
 
 
-def _refuse_states(
-    module: nn.Module, seen: Seen, program: Any, fixed: Collection[str]
-) -> None:
+def _refuse_states(module: nn.Module, seen: Seen, program: Any) -> None:
     """Refuses state that is read and replaced: the program has the first one for good."""
-    for spec in program.graph_signature.output_specs:
-        if spec.kind is OutputKind.BUFFER_MUTATION and spec.target in fixed:
-            message = (
-                f"what is computed depends on the buffer '{spec.target}', which changes"
-            )
-            raise UnsupportedError(f"{message}: make it an input")
     paths = {part: path for path, part in module.named_modules()}
     for part, name in seen.states:
         path = f"{paths[part]}.{name}".lstrip(".")

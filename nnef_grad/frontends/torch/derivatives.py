@@ -67,15 +67,17 @@ def _applied(
     function: Function, args: Sequence[Any], argnums: Any, has_aux: bool, kwargs: Any
 ) -> tuple[Any, Any, list[Any]]:
     """Variables in place of some arguments, what a function makes of them, and what else."""
-    places = range(len(args)) if argnums is None else argnums
-    is_one = isinstance(places, int)
+    is_one = isinstance(argnums, int)
+    every = range(len(args)) if argnums is None else argnums
+    places: Sequence[int] = [argnums] if is_one else every
     given = list(args)
-    for place in [places] if is_one else places:
+    for place in places:
         given[place] = pytree.tree_map_only(torch.Tensor, VARIABLE, args[place])
     with torch.enable_grad():
         result = function(*given, **kwargs)
     y, *aux = result if has_aux else (result,)
-    return given[places] if is_one else tuple(given[n] for n in places), y, aux
+    variables = tuple(given[place] for place in places)
+    return variables[0] if is_one else variables, y, aux
 
 
 def _grad_and_value(

@@ -87,6 +87,7 @@ def read(
         shapes = of_batch(module, given) if batch is not None else dynamic_shapes
         captured = capture(module, given, shapes, allow_own_backward=allow_own_backward)
     functional = _functional(captured.program)
+    _refuse_changed(functional, captured.fixed)
     inputs = functional.graph_signature.user_inputs
     refuse_unknown(constants, [*map(str, inputs)], "the program has no input")
 
@@ -102,6 +103,14 @@ def read(
     problems = tuple(map(Problem, [*captured.warnings, *_conversions(functional)]))
     graph = replace(model.graph, warnings=(*model.graph.warnings, *problems))
     return replace(model, graph=graph)
+
+
+def _refuse_changed(program: ExportedProgram, fixed: Collection[str]) -> None:
+    """Refuses buffers whose first values the program depends on for good, if it changes them."""
+    for spec in program.graph_signature.output_specs:
+        if spec.kind is OutputKind.BUFFER_MUTATION and spec.target in fixed:
+            message = f"Python looks at the buffer '{spec.target}', which changes"
+            raise UnsupportedError(f"{message}: make it an input, and use torch.where")
 
 
 # ---- A program without writes ----

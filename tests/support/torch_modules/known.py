@@ -71,6 +71,25 @@ def counted(self: Any, x: Any) -> Any:
     return x * 2 if self.steps > 3 else self.layer(x)
 
 
+def asked_first(self: Any, x: Any) -> Any:
+    """A buffer that is written after its value has decided."""
+    y = x * 2 if self.steps > 3 else self.layer(x)
+    self.steps += 1
+    return y
+
+
+def copied(self: Any, x: Any) -> Any:
+    """A copy of what is written later, by numbers that are not known."""
+    before = self.steps.clone()
+    self.steps.copy_(x.detach().sum())
+    return x * 2 if before > 3 else self.layer(x)
+
+
+def normalized(self: Any, x: Any) -> Any:
+    y = x if self.mean.sum() > 3 else self.layer(x)
+    return nn.functional.batch_norm(y, self.mean, self.variance, training=True)
+
+
 def viewed(self: Any, x: Any) -> Any:
     """A buffer that is written through a view of it."""
     self.steps.view(-1)[0] += 1
@@ -106,6 +125,9 @@ CASES: Cases = {
     "checks": Case(holds(checked), lambda r: [r(2, 3)]),
     "what is written": Case(holds(written_then_asked), lambda r: [r(3)], refused="decide by torch"),
     "a counter": Case(holds(counted, steps=torch.tensor(0.0)), lambda r: [r(2, 3)], refused="'steps', which changes|decide by torch"),
+    "a counter, asked first": Case(holds(asked_first, steps=torch.tensor(0.0)), lambda r: [r(2, 3)], refused="'steps', which changes"),
+    "a copy of a counter": Case(holds(copied, steps=torch.tensor(0.0)), lambda r: [r(2, 3)], refused="'steps', which changes"),
+    "running statistics": Case(holds(normalized, mean=torch.zeros(3), variance=torch.ones(3)), lambda r: [r(4, 3)], refused="'mean', which changes"),
     "a counter by a view": Case(holds(viewed, steps=torch.tensor(0.0)), lambda r: [r(2, 3)], refused="'steps', which changes|decide by torch"),
     "a check with both answers": Case(holds(both_answers), lambda r: [r(2, 3)], refused="decide by torch"),
     "a choice": Case(holds(choice), lambda r: [r(2, 3)], refused="decide by torch"),
