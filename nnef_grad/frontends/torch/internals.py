@@ -65,6 +65,11 @@ def schema(target: Any) -> Any:
     return getattr(target, "_schema", None)
 
 
+# What sees each operation, with the types of its arguments.
+_DISPATCH = _module("torch.utils._python_dispatch")
+DispatchMode: Any = _DISPATCH.TorchDispatchMode
+
+
 def is_fake(x: Any) -> bool:
     """Whether a tensor has no numbers: torch.export traces it."""
     return hasattr(x, "fake_mode")
@@ -72,7 +77,7 @@ def is_fake(x: Any) -> bool:
 
 def without_modes() -> Any:
     """A context in which operations on real tensors are not traced."""
-    return _module("torch.utils._python_dispatch")._disable_current_modes()
+    return _DISPATCH._disable_current_modes()
 
 
 # What `no_grad`, and all that is like it, calls.

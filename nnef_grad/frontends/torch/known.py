@@ -13,10 +13,10 @@ from linecache import getlines
 from typing import Any, NamedTuple
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from nnef_grad.frontends.torch.internals import (
+    DispatchMode,
     Operator,
     is_fake,
     pytree,
@@ -32,7 +32,7 @@ class _Twin(NamedTuple):
     buffers: frozenset[str] = frozenset()
 
 
-class KnownValues(TorchDispatchMode):  # type: ignore[misc]
+class KnownValues(DispatchMode):  # type: ignore[misc]
     """Computes each operation on known values a second time, with real ones.
 
     Attributes:
