@@ -145,6 +145,9 @@ class ProgramReading(ProgramValues):
 
 def _unknown(target: Any) -> str:
     """What to do about an operation that is not read."""
+    if "while_loop" in str(target):
+        advice = "loop a known number of times, and choose by torch.where"
+        return f"how often '{target}' runs depends on values: {advice}"
     if not isinstance(target, Operator) or "_dual." in str(target):
         name = getattr(target, "__name__", str(target))
         advice = "write out what it computes, with an axis for the batch"

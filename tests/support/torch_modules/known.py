@@ -109,6 +109,10 @@ def choice(self: Any, x: Any) -> Any:
     raise ValueError
 
 
+def looped(self: Any, x: Any) -> Any:
+    return torch.while_loop(lambda y: y.sum() < 9, lambda y: (y.exp(),), (x,))[0]
+
+
 def holds(function: Any, **buffers: torch.Tensor) -> Callable[[], nn.Module]:
     """What makes a module that holds some buffers."""
     return lambda: Holding(function, **{n: x.clone() for n, x in buffers.items()})
@@ -130,5 +134,6 @@ CASES: Cases = {
     "running statistics": Case(holds(normalized, mean=torch.zeros(3), variance=torch.ones(3)), lambda r: [r(4, 3)], refused="'mean', which changes"),
     "a counter by a view": Case(holds(viewed, steps=torch.tensor(0.0)), lambda r: [r(2, 3)], refused="'steps', which changes|decide by torch"),
     "a check with both answers": Case(holds(both_answers), lambda r: [r(2, 3)], refused="decide by torch"),
+    "a while loop": Case(holds(looped), lambda r: [r(3)], refused="loop a known number of times"),
     "a choice": Case(holds(choice), lambda r: [r(2, 3)], refused="decide by torch"),
 }  # fmt: skip
