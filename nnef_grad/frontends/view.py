@@ -19,7 +19,7 @@ from nnef_grad.base.source import Span
 from nnef_grad.frontends.reading import Reading
 from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.graph.extents import Dimension, Extent
-from nnef_grad.graph.ir import Shape
+from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.graph.learning import current_facts
 from nnef_grad.graph.quotients import exact_quotient
 from nnef_grad.ops.join import BLOCK, positions
@@ -87,6 +87,15 @@ class View:
     def tensor(self, value: Any) -> Any:
         """A value as an operand: a known one becomes a literal or a constant."""
         return self.reading.materialize(value, dtype_of(value), self.hint, self.span)
+
+    def tensor_of(self, value: Any) -> Tensor:
+        """A value as a tensor, also a number."""
+        operand = self.tensor(value)
+        if isinstance(operand, Tensor):
+            return operand
+        row = self.constant(np.array([operand]), dtype_of(value))
+        squeezed: Tensor = self("squeeze", row, axes=[0])
+        return squeezed
 
     def refuse(self, message: str) -> NoReturn:
         """Raises an error at the operation."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from inspect import getattr_static
 from pathlib import Path
 from pkgutil import resolve_name
@@ -191,13 +192,31 @@ def test_one_module_names_what_torch_may_change() -> None:
     assert not found
 
 
-def test_a_bug_of_ours_is_not_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: Any) -> Any:
-        raise AttributeError("of ours")
+# What an exception of a bug may be raised by: by this package, or by what it calls.
+BUGS: dict[str, Any] = {
+    "torch": torch.atleast_1d,
+    "python": Path("a file").relative_to,
+}
 
-    monkeypatch.setattr(watching, "_states", broken)
-    with pytest.raises(AttributeError, match="of ours"):
-        interop.from_torch(nn.Linear(3, 2), [X])
+
+@pytest.mark.parametrize("by", BUGS)
+@pytest.mark.parametrize("where", ["_states", "_is_stranger", "caller"])
+def test_a_bug_of_ours_is_not_torchs(
+    where: str, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = str(PACKAGE / "frontends" / "torch" / "of_a_test.py")
+    names: dict[str, Any] = {"bug": BUGS[by]}
+    exec(compile("def broken(*_):\n    return bug(7)", place, "exec"), names)
+    monkeypatch.setattr(watching, where, names["broken"])
+    function = partial(Doubled.apply, X) if where == "caller" else X.exp
+    with pytest.raises(TypeError):
+        interop.from_torch(Called(function), [X])
+
+
+def test_pythons_own_code_is_not_of_the_module() -> None:
+    with pytest.raises(UnsupportedError, match=r"at .*test_watching.py:\d+") as raised:
+        interop.from_torch(Called(lambda: Path("nowhere").read_text()), [X])
+    assert "pathlib" not in str(raised.value)
 
 
 def test_a_mistake_of_the_module_is_torchs() -> None:
@@ -278,27 +297,3 @@ def test_precision_inside_of_a_module_is_warned_of(function: Any, name: str) -> 
         graph = interop.from_torch(Half(), [X]).graph
     assert [warning.message for warning in graph.warnings] == [message]
     assert [warning.filename for warning in told] == [__file__]
-
-
-def doubled(x: torch.Tensor) -> Any:
-    return torch.func.jvp(torch.sin, (x,), (x,))
-
-
-TRANSFORMS: dict[str, tuple[Any, str]] = {
-    "vmap": (torch.vmap(torch.sin), "a transform of torch.func"),
-    "jvp": (doubled, "a transform of torch.func"),
-    "grad": (torch.func.grad(torch.sum), "a derivative of torch.func"),
-}
-
-
-@pytest.mark.parametrize("name", TRANSFORMS)
-def test_transforms_are_refused_in_one_message(name: str) -> None:
-    function, message = TRANSFORMS[name]
-
-    class Transformed(nn.Module):  # type: ignore[misc]
-        def forward(self, x: torch.Tensor) -> Any:
-            return function(x)
-
-    with pytest.raises(UnsupportedError, match=message) as refused:
-        interop.from_torch(Transformed(), [X])
-    assert len(refused.value.problems) == 1

@@ -4,6 +4,8 @@ model.py           what the call that users make returns
 program.py         from a module to its graph: the steps, and the interface of the graph
 capture.py         a module to a program of torch.export
 watching.py        what the module does meanwhile that the program does not show
+known.py           values that depend on no input, which Python may look at
+derivatives.py     derivatives that the module takes of its own values
 randomness.py      random numbers of Python and NumPy, which a program would hold for good
 internals.py       what is used of torch beyond its documentation
 archive.py         a program in a file, of which nothing is executed
@@ -49,7 +51,8 @@ def from_torch(
     evaluation.
 
     Needs the package `torch`, whose `torch.export` traces the module. Python code that
-    depends on the values of tensors, such as a condition, is an error.
+    depends on the values of inputs or parameters, such as a condition, is an error, unless
+    it only raises one.
 
     Args:
         module: a module, a program from `torch.export.export`, or its .pt2 file, in which

@@ -9,7 +9,7 @@ description does what PyTorch describes under the names that it is entered with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from inspect import Parameter, signature
 from math import isinf
@@ -281,7 +281,8 @@ class Call(View):
         """Whether infinity is written where the values of nodes are computed, or is in a tensor
         of the program. In a block, and after one, it may be written anywhere.
         """
-        reading, reached = self.reading, reachable(nodes, OPERANDS)
+        reading = self.reading
+        reached: Collection[Any] = reachable(nodes, OPERANDS)
         is_in_block = self.node.graph is not reading.nodes[0].graph
         if is_in_block or any(node.op == "get_attr" for node in reached):
             reached = reading.nodes

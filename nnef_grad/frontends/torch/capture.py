@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
 from textwrap import shorten
 from traceback import extract_tb
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -16,10 +16,24 @@ from torch import nn
 from nnef_grad.base.errors import NnefGradError, UnsupportedError, UsageError
 from nnef_grad.frontends.torch.internals import compiled, hooks, pytree
 from nnef_grad.frontends.torch.nodes import is_network
+from nnef_grad.frontends.torch.symbols import is_of_data
 from nnef_grad.frontends.torch.watching import PASSING_ON, Seen, watching
 
 # The longest message of torch; some contain tensors.
 _LONGEST = 400
+
+
+class Captured(NamedTuple):
+    """A program, as `torch.export` gives it.
+
+    Attributes:
+        warnings: what is otherwise in it than in the module.
+        fixed: the buffers whose values it depends on.
+    """
+
+    program: Any
+    warnings: Sequence[str] = ()
+    fixed: Collection[str] = ()
 
 
 def capture(
@@ -28,27 +42,41 @@ def capture(
     dynamic_shapes: Any,
     *,
     allow_own_backward: bool,
-) -> tuple[Any, list[str]]:
-    """The program of a module, as `torch.export` gives it, and warnings."""
+) -> Captured:
+    """The program of a module. If it depends on values, those that depend on no input are
+    computed.
+    """
     args, kwargs = _arguments(module, given)
     _refuse_hooks(module)
-    with watching(module, allow_own_backward) as seen:
-        try:
-            program = torch.export.export(
-                module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
-            )
-        except NnefGradError:
-            raise
-        except Exception as error:
-            # Whatever torch raises, from its own code or from the module's.
-            if _is_own(error):
+
+    def exported(computes_known: bool) -> Captured:
+        with watching(module, allow_own_backward, computes_known) as seen:
+            try:
+                program = torch.export.export(
+                    module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
+                )
+            except NnefGradError:
                 raise
-            raise UnsupportedError(_message(error, seen)) from error
-    _refuse_states(module, seen, program)
-    return program, [*seen.unseen, *_told(seen)]
+            except Exception as error:
+                # Whatever torch raises, from its own code or from the module's.
+                if _is_own(error):
+                    raise
+                raise UnsupportedError(_message(error)) from error
+        fixed = seen.known.asked if seen.known else set()
+        _refuse_states(module, seen, program)
+        return Captured(program, [*seen.unseen, *_told(seen, fixed)], fixed)
+
+    try:
+        captured = exported(computes_known=False)
+        depends = any(map(is_of_data, captured.program.range_constraints))
+    except UnsupportedError as error:
+        depends = error.__cause__ is not None
+        if not depends:
+            raise
+    return exported(computes_known=True) if depends else captured
 
 
-def _told(seen: Seen) -> Iterator[str]:
+def _told(seen: Seen, fixed: Collection[str]) -> Iterator[str]:
     """Warnings about what is otherwise in a program than in the module."""
     if seen.own:
         named = ", ".join(map(repr, seen.own))
@@ -57,6 +85,11 @@ def _told(seen: Seen) -> Iterator[str]:
     for line in seen.strangers:
         what = f"parameters that are in no module are constants, at {line}"
         yield f"{what}: put their layers into nn.ModuleList or nn.ModuleDict"
+    for line in dict.fromkeys(seen.passed):
+        yield f"what is checked at {line} is not checked in the graph"
+    if fixed:
+        named = ", ".join(map(repr, sorted(fixed)))
+        yield f"the graph is for the present values of the buffers {named}"
 
 
 def _refuse_states(module: nn.Module, seen: Seen, program: Any) -> None:
@@ -136,12 +169,9 @@ _ADVICE = {
 }
 
 
-def _message(error: Exception, seen: Seen) -> str:
+def _message(error: Exception) -> str:
     """Why a module cannot be exported, and what to write."""
     place = _place(error)
-    if seen.derivatives:
-        message = f"torch cannot export a derivative inside the module, at {seen.derivatives[0]}"
-        return f"{message}: write it out, or differentiate the graph; {reason(error)}"
     advice, *more = explained(error)
     return "; ".join([f"torch cannot export the module: {advice}{place}", *more])
 
@@ -155,9 +185,16 @@ def _place(error: Exception) -> str:
 
 
 def _is_own(error: Exception) -> bool:
-    """Whether an exception comes from this package, and not from what it passes on."""
-    *_, last = extract_tb(error.__traceback__)
-    return last.filename.startswith(_OWN) and last.name not in PASSING_ON
+    """Whether an exception comes from this package, and not from what it passes on: whether
+    the last line that is of either, before those of libraries, is of this package.
+    """
+    lasts = (
+        is_own
+        for frame in reversed(extract_tb(error.__traceback__))
+        if (is_own := frame.filename.startswith(_OWN)) or is_network(frame.filename)
+        if not (is_own and frame.name in PASSING_ON)
+    )
+    return next(lasts, False)
 
 
 _OWN = str(Path(__file__).parents[2])

@@ -65,6 +65,21 @@ def schema(target: Any) -> Any:
     return getattr(target, "_schema", None)
 
 
+# What sees each operation, with the types of its arguments.
+_DISPATCH = _module("torch.utils._python_dispatch")
+DispatchMode: Any = _DISPATCH.TorchDispatchMode
+
+
+def is_fake(x: Any) -> bool:
+    """Whether a tensor has no numbers: torch.export traces it."""
+    return hasattr(x, "fake_mode")
+
+
+def without_modes() -> Any:
+    """A context in which operations on real tensors are not traced."""
+    return _DISPATCH._disable_current_modes()
+
+
 # What `no_grad`, and all that is like it, calls.
 SET_GRAD_ENABLED = getattr(torch._C, "_set_grad_enabled", torch.set_grad_enabled)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from linecache import getlines
 from operator import attrgetter
@@ -21,16 +21,18 @@ from nnef_grad.base.source import Source, Span
 from nnef_grad.frontends.torch.internals import find_operator, schema
 
 FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-# Files without the code of a network.
+# Files without the code of a network; Python's own, but for the packages that it has.
 _NO_NETWORKS = (
     f"{Path(torch.__file__).parent}{os.sep}", f"{Path(__file__).parents[2]}{os.sep}",
     "torch/", "<",
 )  # fmt: skip
+_PYTHON = f"{Path(os.__file__).parent}{os.sep}"
 
 
 def is_network(file: str) -> bool:
     """Whether a file has code of a network."""
-    return not file.startswith(_NO_NETWORKS) and "unittest/mock" not in file
+    is_of_python = file.startswith(_PYTHON) and "-packages" not in file
+    return not is_of_python and not file.startswith(_NO_NETWORKS)
 
 
 def span_of(node: Any) -> Span:
@@ -47,7 +49,7 @@ def span_of(node: Any) -> Span:
 OPERANDS, USERS = attrgetter("all_input_nodes"), attrgetter("users")
 
 
-def reachable(nodes: Iterable[Any], way: Callable[[Any], Any]) -> Collection[Any]:
+def reachable(nodes: Iterable[Any], way: Callable[[Any], Any]) -> dict[Any, None]:
     """Nodes, and all that a way leads to; what is no node is left out."""
     waiting = [node for node in nodes if isinstance(node, torch.fx.Node)]
     reached = dict.fromkeys(waiting)
@@ -71,9 +73,9 @@ def _line(file: str, number: int) -> Span:
 
 # ---- Marks ----
 
-_LIBRARY = torch.library.Library("nnef_grad", "DEF")
-_LIBRARY.define("stop_gradient(Tensor x) -> Tensor")
-_LIBRARY.impl("stop_gradient", lambda x: x.clone(), "CompositeExplicitAutograd")
+LIBRARY = torch.library.Library("nnef_grad", "DEF")
+LIBRARY.define("stop_gradient(Tensor x) -> Tensor")
+LIBRARY.impl("stop_gradient", lambda x: x.clone(), "CompositeExplicitAutograd")
 STOP = torch.ops.nnef_grad.stop_gradient.default
 
 BLOCK = find_operator("higher_order.wrap_with_set_grad_enabled")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,8 @@ from nnef_grad.frontends.conversion import declare_as_read
 from nnef_grad.frontends.reading import WORK_PER_ELEMENT, Later
 from nnef_grad.frontends.torch import archive
 from nnef_grad.frontends.torch.call import array_of, dtype_name, function_of, value_of
-from nnef_grad.frontends.torch.capture import capture, explained, plain
+from nnef_grad.frontends.torch.capture import Captured, capture, explained, plain
+from nnef_grad.frontends.torch.derivatives import GRADIENT
 from nnef_grad.frontends.torch.internals import pytree
 from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.frontends.torch.nodes import USERS, mark_stops, reachable, writes
@@ -66,14 +67,13 @@ def read(
     constants: Constants,
 ) -> TorchModel:
     """See `from_torch`."""
-    warnings: list[str] = []
     own: dict[str, int] = {}
     name = "program"
     is_file = isinstance(module, (str, os.PathLike))
     if isinstance(module, (str, os.PathLike)):
         module, name = archive.load(module), Path(module).stem
     if isinstance(module, ExportedProgram):
-        program = module
+        captured = Captured(module)
     elif not isinstance(module, nn.Module):
         what = f"it is of type {type(module).__name__}"
         raise UsageError(f"from_torch takes a module, a program or its file: {what}")
@@ -85,25 +85,32 @@ def read(
         own = {name: id(tensor) for name, tensor in (*parameters, *buffers)}
         name = type(module).__name__
         shapes = of_batch(module, given) if batch is not None else dynamic_shapes
-        program, warnings = capture(
-            module, given, shapes, allow_own_backward=allow_own_backward
-        )
-    functional = _functional(program)
-    inputs = program.graph_signature.user_inputs
+        captured = capture(module, given, shapes, allow_own_backward=allow_own_backward)
+    functional = _functional(captured.program)
+    _refuse_changed(functional, captured.fixed)
+    inputs = functional.graph_signature.user_inputs
     refuse_unknown(constants, [*map(str, inputs)], "the program has no input")
 
     def read_with(facts: Facts) -> TorchModel:
         symbols = symbols_of(functional, dynamic_shapes, batch)
-        made = _Program(functional, symbols, own, constants)
+        made = _Program(functional, symbols, own, constants, captured.fixed)
         if not is_file:
             # Whoever has a module could compute as much in it.
             made.reading.most_work = sys.maxsize
         return made.model(name)
 
     model = with_facts(read_with)
-    problems = tuple(map(Problem, [*warnings, *_conversions(functional)]))
+    problems = tuple(map(Problem, [*captured.warnings, *_conversions(functional)]))
     graph = replace(model.graph, warnings=(*model.graph.warnings, *problems))
     return replace(model, graph=graph)
+
+
+def _refuse_changed(program: ExportedProgram, fixed: Collection[str]) -> None:
+    """Refuses buffers whose first values the program depends on for good, if it changes them."""
+    for spec in program.graph_signature.output_specs:
+        if spec.kind is OutputKind.BUFFER_MUTATION and spec.target in fixed:
+            message = f"Python looks at the buffer '{spec.target}', which changes"
+            raise UnsupportedError(f"{message}: make it an input, and use torch.where")
 
 
 # ---- A program without writes ----
@@ -112,7 +119,7 @@ def read(
 def _functional(program: ExportedProgram) -> ExportedProgram:
     """The program with operations that are read here, none of which writes into a tensor."""
     mark_stops(program.graph_module)
-    if any(writes(node) or _writes_statistics(node) for node in _calls(program)):
+    if any(map(_is_decomposed, _calls(program))):
         program = _decomposed(program, {})
     table = torch.export.default_decompositions()
     done: set[Any] = set()
@@ -121,6 +128,11 @@ def _functional(program: ExportedProgram) -> ExportedProgram:
         program = _decomposed(program, {t: table[t] for t in missing})
         done |= missing
     return program
+
+
+def _is_decomposed(node: Any) -> bool:
+    """Whether a node writes; or differentiates, maybe from a block to another one."""
+    return writes(node) or _writes_statistics(node) or node.target is GRADIENT
 
 
 def _decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
@@ -191,9 +203,11 @@ class _Program:
         symbols: Symbols,
         own: Mapping[str, int],
         constants: Constants,
+        fixed: Collection[str],
     ) -> None:
         self.program = program
         self.constants = constants
+        self.fixed = fixed
         self.reading = ProgramReading(symbols)
         self.reading.nodes = tuple(_nodes(program))
         self.reading.tensors = tuple(_stored(program))
@@ -261,7 +275,8 @@ class _Program:
         tensor, is_parameter = self._stored(target), kind is InputKind.PARAMETER
         is_kept = kind is InputKind.BUFFER and target in self.program.state_dict
         has_numbers = tensor.is_floating_point() and tensor.numel() > 0
-        if not has_numbers or not (is_parameter or is_kept):
+        is_fixed = target in self.fixed
+        if not has_numbers or is_fixed or not (is_parameter or is_kept):
             return Later(partial(value_of, tensor))
         first = self.names[target][0]
         later = Later(partial(self.reading.variable, first, tensor))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -28,8 +29,15 @@ from nnef_grad.frontends.torch.call import (
     value_of,
     without_elements,
 )
+from nnef_grad.frontends.torch.derivatives import GRADIENT, gradients
 from nnef_grad.frontends.torch.internals import Operator, find_operator, pytree
-from nnef_grad.frontends.torch.nodes import AUTOCAST, BLOCK, span_of
+from nnef_grad.frontends.torch.nodes import (
+    AUTOCAST,
+    BLOCK,
+    OPERANDS,
+    reachable,
+    span_of,
+)
 from nnef_grad.frontends.values import is_known, is_open, shape_of
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Tensor
@@ -47,9 +55,6 @@ ARITHMETIC = {
 }  # fmt: skip
 # Functions of numbers that may be open.
 _EXTREMES = {torch.sym_max: maximum, torch.sym_min: minimum}
-_CHECKS = (
-    "aten._assert", "aten.sym_constrain", "aten._functional_assert", "aten._functional_sym",
-)  # fmt: skip
 
 
 class ProgramReading(ProgramValues):
@@ -59,6 +64,8 @@ class ProgramReading(ProgramValues):
         """The results of a graph, from a value for each placeholder, or what makes it."""
         results: dict[Any, Any] = {}
         given = iter(values)
+        # What only leads to checks, or to errors that the module has caught, is not read.
+        needed = reachable([module.graph.output_node()], OPERANDS)
         for node in module.graph.nodes:
             if node.op == "placeholder":
                 results[node] = next(given)
@@ -68,11 +75,11 @@ class ProgramReading(ProgramValues):
                 results[node] = value_of(value) if is_tensor else value
             elif node.op == "output":
                 return self._arguments(results, node.args[0])
-            elif not _has_failed(node):
-                self._take(results, node)
+            elif node in needed:
+                self.take(results, node)
         raise AssertionError("a graph without results")
 
-    def _take(self, results: dict[Any, Any], node: Any) -> None:
+    def take(self, results: dict[Any, Any], node: Any) -> None:
         """Reads an operation; if that fails, its results have no values."""
         try:
             results[node] = self._operation(results, node)
@@ -91,8 +98,6 @@ class ProgramReading(ProgramValues):
 
     def _operation(self, results: dict[Any, Any], node: Any) -> Any:
         target = node.target
-        if str(target).startswith(_CHECKS):
-            return None
         args, kwargs = (self._arguments(results, a) for a in (node.args, node.kwargs))
         call = Call(self, node, _hint(node), span_of(node))
         has_tensors = any(isinstance(x, Tensor) for x in args)
@@ -109,6 +114,8 @@ class ProgramReading(ProgramValues):
         is_tensor = isinstance(call.fake, torch.Tensor)
         if is_tensor and any(isinstance(n, int) and n == 0 for n in call.fake.shape):
             return without_elements(call.result_shape)
+        if target is GRADIENT:
+            return gradients(self, call, results)
         if str(target) in HIGHER:
             return HIGHER[str(target)](call, *args, **kwargs)
         result = _computed(call, self._arguments(results, tuple(node.all_input_nodes)))
@@ -126,27 +133,28 @@ class ProgramReading(ProgramValues):
     def _arguments(self, results: Mapping[Any, Any], arguments: Any) -> Any:
         """Arguments with the values of nodes in their place."""
 
-        def value(node: Any) -> Any:
-            if node not in results:
-                raise NoValueError
-            result = results[node]
-            return result() if isinstance(result, Later) else result
+        return torch.fx.node.map_arg(arguments, partial(self.value, results))
 
-        return torch.fx.node.map_arg(arguments, value)
+    def value(self, results: Mapping[Any, Any], node: Any) -> Any:
+        """The value of a node."""
+        if node not in results:
+            raise NoValueError
+        result = results[node]
+        return result() if isinstance(result, Later) else result
 
 
 def _unknown(target: Any) -> str:
     """What to do about an operation that is not read."""
-    if "functorch" in getattr(target, "__module__", "") or "_dual." in str(target):
-        return (
-            f"a transform of torch.func, such as vmap or jvp, is not read: {_WRITE_OUT}"
-        )
+    if "while_loop" in str(target):
+        advice = "loop a known number of times, and choose by torch.where"
+        return f"how often '{target}' runs depends on values: {advice}"
+    if not isinstance(target, Operator) or "_dual." in str(target):
+        name = getattr(target, "__name__", str(target))
+        advice = "write out what it computes, with an axis for the batch"
+        return f"'{name}' of torch is not read: {advice}"
     if "_foreach_" in str(target):
         return f"there is no operation '{target}': call it for each tensor in the list"
     return f"there is no operation '{target}'"
-
-
-_WRITE_OUT = "write out what it computes, with an axis for the batch"
 
 
 def _hint(node: Any) -> str:
@@ -215,12 +223,6 @@ def _tensor(node: Any, value: Any) -> Any:
 
 
 # ---- Checks ----
-
-
-def _has_failed(node: Any) -> bool:
-    """Whether the module has caught the error of an operation, which has no result."""
-    is_operation = isinstance(node.target, Operator)
-    return is_operation and not node.users and node.meta.get("val") is None
 
 
 _NARROW = (torch.uint8, torch.int8, torch.int16)

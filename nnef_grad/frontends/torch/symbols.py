@@ -52,14 +52,14 @@ class Symbols:
         """Takes extents that depend on data from a shape: with one, the data were known."""
         for size, extent in zip(sizes, shape, strict=False):
             expression = getattr(getattr(size, "node", None), "expr", None)
-            if isinstance(expression, sympy.Symbol) and _is_of_data(expression):
+            if isinstance(expression, sympy.Symbol) and is_of_data(expression):
                 self.extents.setdefault(expression, extent)
 
     def follow_from_inputs(self, sizes: Sequence[Any]) -> bool:
         """Whether sizes of PyTorch follow from the shapes of inputs, and not from data."""
         expressions = (getattr(getattr(n, "node", None), "expr", None) for n in sizes)
         symbols = (x.free_symbols for x in expressions if x is not None)
-        return not any(_is_of_data(symbol) for own in symbols for symbol in own)
+        return not any(is_of_data(symbol) for own in symbols for symbol in own)
 
     def _of(self, expression: Any) -> Any:
         if isinstance(expression, sympy.Integer):
@@ -67,7 +67,7 @@ class Symbols:
         if isinstance(expression, sympy.Symbol):
             if expression in self.extents:
                 return self.extents[expression]
-            if _is_of_data(expression):
+            if is_of_data(expression):
                 message = "an extent depends on input values"
                 raise UnsupportedError(message)
             return self.extents.setdefault(expression, symbol_of(str(expression)))
@@ -81,7 +81,7 @@ class Symbols:
         raise UnsupportedError(f"the extent {expression} has no polynomial of symbols")
 
 
-def _is_of_data(symbol: Any) -> bool:
+def is_of_data(symbol: Any) -> bool:
     """Whether PyTorch makes this symbol for what depends on the values of tensors."""
     return str(symbol).startswith("u")
 

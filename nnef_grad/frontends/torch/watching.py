@@ -10,10 +10,10 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from threading import RLock, get_ident
 from traceback import extract_stack
 from typing import Any
@@ -25,14 +25,17 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointFunction
 
 from nnef_grad.base.errors import UnsupportedError
+from nnef_grad.frontends.torch import derivatives
 from nnef_grad.frontends.torch.internals import (
     EXPORT,
     SET_GRAD_ENABLED,
     Piece,
     function_of_node,
+    is_fake,
     pytree,
     replaced,
 )
+from nnef_grad.frontends.torch.known import KnownValues, decided
 from nnef_grad.frontends.torch.nodes import is_network
 from nnef_grad.frontends.torch.randomness import generators, without_draws
 
@@ -43,20 +46,22 @@ class Seen:
 
     Attributes:
         allows_own_backward: whether functions may have a backward function of their own.
-        derivatives: the lines where derivatives are taken.
         states: modules, and their attributes that were given other tensors.
         unseen: warnings about what cannot be seen with this release of torch.
         strangers: the lines where parameters are used that are in no module.
+        passed: the lines of checks that no values are known for, which are passed.
+        known: the values that depend on no input, if they are computed.
         entered: the functions with a backward function of their own that were called.
         depth: in how many of these the module is.
         stack: what is put back when the module has been exported.
     """
 
     allows_own_backward: bool
-    derivatives: list[str] = field(default_factory=list)
     states: list[tuple[nn.Module, str]] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
     strangers: list[str] = field(default_factory=list)
+    passed: list[str] = field(default_factory=list)
+    known: KnownValues | None = None
     entered: set[Any] = field(default_factory=set)
     depth: int = 0
     stack: ExitStack = field(default_factory=ExitStack)
@@ -67,8 +72,11 @@ class Seen:
         return sorted({f.__name__ for f in self.entered})
 
 
-# The functions below that call what they stand for: an exception there is not theirs.
-PASSING_ON = ("watched", "__torch_function__", "unstopped", "applied", "chosen")
+# The functions of this package that call what they stand for: an exception there is not theirs.
+PASSING_ON = (
+    "exported", "watched", "__torch_function__", "unstopped", "applied", "made", "chosen",
+    "_slopes", "_enter_hooks", "_bool", "decided", "__torch_dispatch__", "_computed", "place",
+)  # fmt: skip
 
 # What is seen of the module that runs in this context, if one does.
 _SEEN: ContextVar[Seen | None] = ContextVar("_SEEN", default=None)
@@ -77,17 +85,27 @@ _ONE_AT_A_TIME = RLock()
 
 
 @contextmanager
-def watching(module: nn.Module, allows_own_backward: bool) -> Iterator[Seen]:
+def watching(
+    module: nn.Module, allows_own_backward: bool, computes_known: bool
+) -> Iterator[Seen]:
     """Sees what a module does each time that it is called until the context is left."""
     seen = Seen(allows_own_backward)
+    buffers = dict(module.named_buffers())
     forward = module.forward
     states, drawn_from = dict(_states(module)), generators()
+
+    def computing() -> Any:
+        if not computes_known:
+            return nullcontext()
+        traced = dict(module.named_buffers())
+        seen.known = KnownValues({n: (traced[n], x) for n, x in buffers.items()})
+        return seen.known
 
     @wraps(forward)
     def watched(*args: Any, **kwargs: Any) -> Any:
         token = _SEEN.set(seen)
         try:
-            with _Mode(), without_draws(drawn_from):
+            with _Mode(), without_draws(drawn_from), computing():
                 results = forward(*args, **kwargs)
         finally:
             _SEEN.reset(token)
@@ -154,7 +172,15 @@ class _Mode(TorchFunctionMode):  # type: ignore[misc]
                 function = _STOPS.get(function, function) if seen.depth else function
                 if not seen.strangers and any(map(_is_stranger, args)):
                     seen.strangers.append(caller())
+                if known := seen.known:
+                    if function in _AT_PLACES:
+                        args = (args[0], known.place(args[1]), *args[2:])
+                    result = function(*args, **(kwargs or {}))
+                    return pytree.tree_map_only(torch.Tensor, known.constant, result)
         return function(*args, **(kwargs or {}))
+
+
+_AT_PLACES = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 
 
 def _is_stranger(argument: Any) -> bool:
@@ -189,23 +215,28 @@ def _node_of(x: Any) -> Any:
     return None if isinstance(x, nn.Parameter) else _Node(x.grad_fn)
 
 
-def _slopes(*args: Any, create_graph: bool = False, **kwargs: Any) -> Any:
-    """A derivative, through which no gradient flows unless its graph is made."""
-    if seen := _SEEN.get():
-        seen.derivatives.append(caller())
-    gradients = torch.autograd.grad(*args, create_graph=create_graph, **kwargs)
-    if create_graph:
-        return gradients
-    return pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, gradients)
+def _has_gradient(x: Any) -> bool:
+    """Whether a tensor has gradients: inputs will have some, and what is computed of them."""
+    is_active = is_fake(x) and x.is_floating_point() and torch.is_grad_enabled()
+    return x.requires_grad or (is_active and not isinstance(x, nn.Parameter))
+
+
+def _bool(original: Callable[..., bool], x: Any) -> bool:
+    """Whether something is true: once known values are computed, a check is passed."""
+    if (seen := _SEEN.get()) is None or seen.known is None:
+        return original(x)
+    return decided(partial(original, x), seen.passed)
 
 
 _WATCHED: dict[Any, Callable[..., Any]] = {
+    torch.Tensor.__bool__: partial(_bool, torch.Tensor.__bool__),
     torch.Tensor.register_hook: _hooked,
     torch.Tensor.register_post_accumulate_grad_hook: _hooked,
     torch.Tensor.data.__get__: torch.Tensor.detach,
     torch.Tensor.data.__set__: _replaced,
     torch.Tensor.grad_fn.__get__: _node_of,
-    torch.autograd.grad: _slopes,
+    torch.Tensor.requires_grad.__get__: _has_gradient,
+    torch.autograd.grad: derivatives.grad,
 }
 
 
@@ -319,6 +350,10 @@ def _is_causal(_: Any, mask: Any, is_causal: Any = None, size: Any = None) -> bo
     return bool(is_causal)
 
 
+def _other(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda _, *args, **kwargs: function(*args, **kwargs)
+
+
 _HOOKS = "hooks that change gradients may not be noticed"
 _INFERENCE = "gradients may pass through its inference mode"
 _PIECES = (
@@ -330,6 +365,11 @@ _PIECES = (
         "autograd.Function", "apply", _applied,
         "those under vmap are not named, and reentrant checkpoints are refused",
     ),
+    *(
+        Piece(owner, name, _while_watching(_other(function)), "torch.func is refused")
+        for owner, name, function in derivatives.TRANSFORMS
+    ),
+    Piece("SymBool", "__bool__", _while_watching(_bool), "checks of numbers are refused"),
     Piece("autograd.graph", "register_multi_grad_hook", _while_watching(_hooked), _HOOKS),
     Piece("autograd.graph.saved_tensors_hooks", "__enter__", _while_watching(_enter_hooks), _HOOKS),
     Piece("autograd.graph.node_creation_hook", "__enter__", _while_watching(_hooked), ""),

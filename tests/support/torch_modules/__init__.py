@@ -18,7 +18,7 @@ from torch import nn
 THEMES = (
     "stops", "leaks", "writes", "aliases", "values", "integers", "drawn", "settings",
     "edges", "corners", "layers", "results", "wrapping", "networks", "language", "symbols",
-    "smallest", "neighbors", "routing", "pools", "matrices",
+    "smallest", "neighbors", "routing", "pools", "matrices", "derived", "known",
 )  # fmt: skip
 
 Make = Callable[["Draw"], Any]

@@ -21,7 +21,7 @@ from nnef_grad.frontends.expansions.loops import loop
 from nnef_grad.frontends.onnx.counters import counted
 from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.onnx.validity import graphs_of
-from nnef_grad.frontends.values import dtype_of, is_known, shape_of
+from nnef_grad.frontends.values import is_known, shape_of
 from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.graph.loops import Way
@@ -236,7 +236,7 @@ def _kept(
     `outcome_of` the next states and the rows.
     """
     graph, full = node.attributes["body"], dict(_outer(node))
-    started = [tensor_of(node, x) for x in states]
+    started = [node.tensor_of(x) for x in states]
     ways = [way for _, way in scanned]
     operands = [*full.values(), *started, *(node.tensor(x) for x, _ in scanned)]
     first, last = len(full), len(full) + len(started)
@@ -249,7 +249,7 @@ def _kept(
         own = dict(zip(names, arguments(inner), strict=True))
         around = {**node.around, **dict(zip(full, inputs, strict=False))}
         outcome = node.reading.run(graph, {**around, **own})
-        results = [tensor_of(node, x) for x in outcome_of(inner, outcome)]
+        results = [node.tensor_of(x) for x in outcome_of(inner, outcome)]
         for state, result in zip(started, results, strict=False):
             is_same = (state.shape, state.dtype) == (result.shape, result.dtype)
             node.require(is_same, "its states must keep their shapes and types")
@@ -287,16 +287,6 @@ def free_names(graph: Any) -> Iterator[str]:
             yield from (name for name in free_names(inner) if name not in own)
         own.update(node.output)
     yield from (value.name for value in graph.output if value.name not in own)
-
-
-def tensor_of(node: Node, x: Any) -> Tensor:
-    """A value as a state: a number is one as well."""
-    operand = node.tensor(x)
-    if isinstance(operand, Tensor):
-        return operand
-    row = node.constant(np.array([operand]), dtype_of(x))
-    squeezed: Tensor = node("squeeze", row, axes=[0])
-    return squeezed
 
 
 def _without_inputs(

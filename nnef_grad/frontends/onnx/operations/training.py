@@ -13,7 +13,7 @@ from nnef_grad.base.errors import Problem
 from nnef_grad.emit.bodies import body_of, instantiate
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.frontends.onnx.node import Node, kind_of, onnx_op
-from nnef_grad.frontends.onnx.operations.control import free_names, tensor_of
+from nnef_grad.frontends.onnx.operations.control import free_names
 from nnef_grad.frontends.onnx.validity import NODE_WORK, TRAINING, graphs_of
 from nnef_grad.frontends.values import dtype_of, is_known, shape_of
 from nnef_grad.graph.ir import Graph, Tensor
@@ -36,7 +36,7 @@ def _gradient(node: Node, *operands: Any) -> list[Any]:
     names, count = _independent(node, operands), len(node.attributes["xs"])
     nodes = _dependent(node, names)
     around = dict(_around(node, nodes, names))
-    fed = dict(zip(names, (tensor_of(node, x) for x in operands), strict=True))
+    fed = dict(zip(names, (node.tensor_of(x) for x in operands), strict=True))
     fed |= {name: x for name, x in around.items() if isinstance(x, Tensor)}
     graph = _graph(node, fed, {**around}, nodes)
     # Each of several gradients of each other doubles the work.
@@ -152,7 +152,7 @@ def _graph(
         value = reading.value(values, y)
         is_real = not isinstance(value, list) and dtype_of(value) == "scalar"
         node.require(is_real, f"'{y}', which 'y' names, is {_NOT_REAL}")
-        tensor = tensor_of(node, value)
+        tensor = node.tensor_of(value)
         result = reading.returned(tensor, supply.fresh(plain_name(y)))
     operations = tuple(emitter.operations)
     names = emitter.assigned_names(operations, emitter.names.values())

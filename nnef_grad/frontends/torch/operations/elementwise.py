@@ -20,7 +20,7 @@ from nnef_grad.language.types import LARGEST
 
 
 @aten(
-    "alias", "clone", "conj_physical", "contiguous", "lift_fresh", "lift_fresh_copy",
+    "alias", "nnef_grad.variable", "clone", "conj_physical", "contiguous", "lift_fresh", "lift_fresh_copy",
     "positive", "resolve_conj", "resolve_neg",
 )  # fmt: skip
 def itself(call: Call, x: Any) -> Any:

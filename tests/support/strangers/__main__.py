@@ -1,0 +1,127 @@
+"""The census: `python -m support.strangers [package ...]`, in the folder `tests/`.
+
+It prints a line for each run, one in evaluation and one in training mode: `right`, `refused`
+with the message, `wrong`, `bug` for another exception, or `torch` where torch itself fails.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+import nnef_grad
+from support.torch_gradients import compare
+from support.torch_modules import Draw
+
+CATALOG = Path(__file__).parent / "catalog"
+# Of one run.
+SECONDS = 120
+
+
+class Stranger(NamedTuple):
+    """A module of a package: an expression, and one for its inputs; others stand before it."""
+
+    package: str
+    imports: str
+    module: str
+    inputs: str
+
+
+def strangers(package: str) -> Iterator[Stranger]:
+    """Those of a package. A line `module | inputs`; one without inputs is imported."""
+    imports = ""
+    for line in (CATALOG / f"{package}.txt").read_text("utf-8").splitlines():
+        module, separator, inputs = line.rpartition(" | ")
+        if separator:
+            yield Stranger(package, imports, module, inputs)
+        else:
+            imports += f"{line}\n"
+
+
+def outcome(stranger: Stranger, trains: bool) -> str:
+    """What becomes of a module: a word, and a message."""
+    try:
+        names = _names(stranger)
+        module, given, fresh = _made(stranger, names, trains)
+        args = {} if not isinstance(given, dict) else given
+        module(*([] if args else given), **args)
+    except Exception as error:
+        return f"torch: {type(error).__name__}: {error}"
+    try:
+        compare(module, given, fresh, allow_own_backward=True)
+    except nnef_grad.NnefGradError as error:
+        return f"refused: {error}"
+    except AssertionError as error:
+        return f"wrong: {error}"
+    except Exception as error:
+        return f"bug: {type(error).__name__}: {error}"
+    return "right: "
+
+
+def _names(stranger: Stranger) -> dict[str, Any]:
+    names: dict[str, Any] = {"torch": torch, "nn": torch.nn}
+    for line in stranger.imports.splitlines():
+        # What a release lacks is missed where it is used.
+        with suppress(ImportError, AttributeError):
+            exec(line, names)
+    return names
+
+
+def _made(stranger: Stranger, names: dict[str, Any], trains: bool) -> tuple[Any, ...]:
+    """A module, the inputs that it is read with, and others."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+    module = eval(stranger.module, names).float().train(trains)
+    inputs = [eval(stranger.inputs, names | {"draw": Draw(seed)}) for seed in (1, 2)]
+    pairs = (x if isinstance(x, (list, tuple, dict)) else [x] for x in inputs)
+    return (module, *pairs)
+
+
+def _run(stranger: Stranger, trains: bool, pipe: Any) -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    pipe.send(outcome(stranger, trains))
+
+
+def run(stranger: Stranger, trains: bool) -> str:
+    """The outcome in a process of its own."""
+    mine, theirs = multiprocessing.Pipe()
+    process = multiprocessing.Process(target=_run, args=(stranger, trains, theirs))
+    process.start()
+    theirs.close()
+    try:
+        found = mine.recv() if mine.poll(SECONDS) else "slow: "
+    except EOFError:
+        found = "bug: the process has ended"
+    process.kill()
+    process.join()
+    return " ".join(str(found).split())
+
+
+def main(packages: list[str]) -> None:
+    """Runs the modules of packages; without names, of all."""
+    counts: Counter[str] = Counter()
+    multiprocessing.set_start_method("fork")
+    for package in packages or sorted(path.stem for path in CATALOG.glob("*.txt")):
+        for stranger in strangers(package):
+            for trains in (False, True):
+                found = run(stranger, trains)
+                counts[found.partition(":")[0]] += 1
+                mode = "train" if trains else "eval"
+                print(package, mode, stranger.module, found, sep=" | ", flush=True)
+    print(dict(counts), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
