@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import nnef_grad
 from nnef_grad.autodiff.backward import GROUPS
 from nnef_grad.base.errors import UsageError, is_bug, suggestion
+from nnef_grad.base.source import Source
 from nnef_grad.commandline import console
 from nnef_grad.emit.bodies import LONGEST, SHORT
 from nnef_grad.graph.extents import symbols_of
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
 
 Group = TypeVar("Group")
 
-# The endings of what torch.export.save and numpy.savez write.
+# The endings of what torch.export.save, LiteRT's converters and numpy.savez write.
 PROGRAM = ".pt2"
+TFLITE = ".tflite"
 ARRAYS = ".npz"
 
 
@@ -162,6 +164,13 @@ class Reading:
         if model == console.PIPE:
             graph = from_source(console.read_stdin(), options=options)
             return _plain(Opened(graph, own), target)
+        if model.endswith(TFLITE):
+            from nnef_grad.interop import from_tflite
+
+            tflite = from_tflite(model)
+            source = Source(model, nnef_grad.dumps(tflite.graph))
+            graph = from_source(source, options=options._replace(dialect="nnef"))
+            return _plain(Opened(graph, own, tflite.data), target)
         container = open_container(model)
         graph = from_container(container, options)
         stored = nnef_grad.VariableData(container).of(graph)
@@ -198,7 +207,7 @@ def output_path(out: str, model: str) -> str:
     """
     with reading(model):
         place = Path(model)
-        has_data = is_onnx(model) or model.endswith(PROGRAM) or place.is_dir()
+        has_data = is_onnx(model) or model.endswith((PROGRAM, TFLITE)) or place.is_dir()
         # Reading from a pipe would take away what it begins with.
         if not has_data and place.is_file():
             with place.open("rb") as file:
