@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING, Any
 from nnef_grad.autodiff.backward import GROUPS, Backward
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.errors import UsageError, suggestion
+from nnef_grad.base.source import Source
 from nnef_grad.graph.extents import symbols_of
 from nnef_grad.graph.ir import Graph
 from nnef_grad.graph.names import with_plain_names
 from nnef_grad.graph.printer import has_plain_names
 from nnef_grad.graph.symbols import with_numbers
-from nnef_grad.model import Options, declared_variables, from_container
+from nnef_grad.model import (
+    Options,
+    declared_variables,
+    dumps,
+    from_container,
+    from_source,
+)
 from nnef_grad.storage.containers import open_container
 from nnef_grad.storage.data import VariableData, arrays_of
 from nnef_grad.storage.output import is_onnx
@@ -27,8 +34,9 @@ if TYPE_CHECKING:
     from nnef_grad.frontends.torch.model import TorchModel
     from nnef_grad.interpreter.gradcheck import CheckedGradient
 
-# The ending of what torch.export.save writes.
+# The endings of what torch.export.save and LiteRT's converters write.
 PROGRAM = ".pt2"
+TFLITE = ".tflite"
 
 
 @dataclass(frozen=True)
@@ -108,8 +116,8 @@ class Opened:
 
 
 def open_model(path: str, options: Options) -> Opened:
-    """The model at a path: an NNEF text, folder or archive, an ONNX file, or a program of
-    PyTorch.
+    """The model at a path: an NNEF text, folder or archive, an ONNX or a TFLite file, or a
+    program of PyTorch.
     """
     if path.endswith(PROGRAM):
         return _program(path, options)
@@ -124,6 +132,13 @@ def open_model(path: str, options: Options) -> Opened:
             constants=options.constants,
         )
         return Opened(read.graph, options.rules, read.data, in_file=read.in_file)
+    if path.endswith(TFLITE):
+        from nnef_grad.frontends.tflite import from_tflite
+
+        converted = from_tflite(path)
+        source = Source(path, dumps(converted.graph))
+        graph = from_source(source, options=options._replace(dialect="nnef"))
+        return Opened(graph, options.rules, converted.data)
     container = open_container(path)
     graph = from_container(container, options)
     return Opened(graph, options.rules, VariableData(container).of(graph))

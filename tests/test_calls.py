@@ -80,6 +80,7 @@ CALLS: Mapping[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
     "to_nnef_tools": (interop.to_nnef_tools, {"graph": GRAPH, "data": DATA}),
     "to_onnx": (interop.to_onnx, {"graph": GRAPH, "path": "out.onnx", "data": DATA}),
     "from_onnx": (interop.from_onnx, {"path": "model.onnx"}),
+    "from_tflite": (interop.from_tflite, {"path": "model.tflite"}),
     "from_torch": (interop.from_torch, {"module": torch.nn.Linear(3, 5), "example_inputs": [torch.zeros(4, 3)], "batch": None, "allow_own_backward": False}),
 }  # fmt: skip
 

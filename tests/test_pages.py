@@ -65,7 +65,12 @@ PAGES: dict[str, Page] = {
     "CODE_OF_CONDUCT.md": PLAIN,
     **dict.fromkeys(
         (
-            *("docs/install.md", "docs/index.md", "docs/interface.md", "docs/broadcasting.md"),
+            *(
+                "docs/install.md",
+                "docs/index.md",
+                "docs/interface.md",
+                "docs/broadcasting.md",
+            ),
             *("docs/when.md", "docs/nnef.md", "docs/questions.md"),
             *("docs/limits.md", "docs/glossary.md"),
             *("docs/architecture.md", "docs/conventions.md", "docs/onnx.md"),

@@ -378,7 +378,8 @@ def main(**options: Any) -> None:
     """Compile the NNEF graph MODEL to its backward graph.
 
     MODEL is a folder with a graph.nnef, an archive of such files (.tar, .tgz), a file of
-    NNEF 1.0 text, an ONNX file (.onnx), a PyTorch program (.pt2), or '-' for stdin.
+    NNEF 1.0 text, an ONNX file (.onnx), a TFLite file (.tflite), a PyTorch program (.pt2),
+    or '-' for stdin.
     The backward graph is standard NNEF 1.0. It takes the inputs of MODEL and the gradient
     of each output, and returns the gradient of each input and variable. A folder, an
     archive or an ONNX file also gets the data of its variables.

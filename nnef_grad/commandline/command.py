@@ -308,7 +308,8 @@ def is_text(out: str) -> bool:
 
 def told_of(graph: nnef_grad.Graph, out: str) -> list[Problem]:
     """The warnings of a graph that hold for OUT."""
-    return [w for w in graph.warnings if w.remedy != "onnx" or not is_onnx(out)]
+    held = [w for w in graph.warnings if w.remedy != "onnx" or not is_onnx(out)]
+    return [*map(console.with_advice, held)]
 
 
 def _warnings(

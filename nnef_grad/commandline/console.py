@@ -179,10 +179,11 @@ _ADVICE = {
 }
 
 
-def _with_advice(problem: Problem, options: Mapping[str, Any]) -> Problem:
-    """The problem, with the option that would help, if the command has it."""
+def with_advice(problem: Problem) -> Problem:
+    """The problem, with the option that would help, if the command that runs has it."""
+    context = click.get_current_context(silent=True)
     option, advice = _ADVICE.get(problem.remedy or "", ("", ""))
-    if option not in options:
+    if context is None or option not in context.params:
         return problem
     return problem._replace(message=f"{problem.message}{advice}")
 
@@ -190,7 +191,7 @@ def _with_advice(problem: Problem, options: Mapping[str, Any]) -> Problem:
 def _message(error: NnefGradError, options: Mapping[str, Any]) -> str:
     """The message of a mistake, in the format of messages that the options say."""
     remedies = {p.remedy for p in error.problems}
-    error.problems = tuple(_with_advice(p, options) for p in error.problems)
+    error.problems = tuple(map(with_advice, error.problems))
     title, command = "", ""
     if "symbol" in remedies:
         title, command = "for all sizes, as an example", _sizes(error.sizes or sizes)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from nnef_grad.base.errors import NnefGradError
 from nnef_grad.commandline import console
 from nnef_grad.commandline.cli import command
 from nnef_grad.language.format import format_text
@@ -25,7 +26,7 @@ def main(files: tuple[str, ...], check: bool) -> None:
     """Bring NNEF files into canonical layout.
 
     Only white space changes. Files are rewritten in place; '-' reads stdin and writes
-    stdout. If one of the files has a mistake, none is written.
+    stdout. Files with a mistake are reported, after the others are written.
 
     \b
     Examples:
@@ -33,20 +34,29 @@ def main(files: tuple[str, ...], check: bool) -> None:
       nnef-grad-fmt --check models/*.nnef
       nnef-grad model.nnef | nnef-grad-fmt - | less
     """
-    sources = {
-        name: console.read_stdin() if name == console.PIPE else read_source(name)
-        for name in dict.fromkeys(files)
-    }
-    texts = {name: format_text(source) for name, source in sources.items()}
-    changed = [name for name in sources if texts[name] != sources[name].text]
-    if check:
-        for name in changed:
-            console.print_message(f"{sources[name].name}: would change")
-        sys.exit(WOULD_CHANGE if changed else 0)
-    for name, text in texts.items():
-        if name == console.PIPE:
-            console.print_result(text)
-        elif name in changed:
-            # The target of a symbolic link, not the link.
-            write_texts({Path(name).resolve(): text}, overwrite=True)
-            console.print_message(f"{name}: changed")
+    changed, problems = False, []
+    for name in dict.fromkeys(files):
+        try:
+            changed |= _formatted(name, check=check)
+        except NnefGradError as error:
+            problems += error.problems
+    if problems:
+        raise NnefGradError.collect(problems)
+    if changed and check:
+        sys.exit(WOULD_CHANGE)
+
+
+def _formatted(name: str, *, check: bool) -> bool:
+    """Formats a file, or tells that it would; whether the text is another one."""
+    source = console.read_stdin() if name == console.PIPE else read_source(name)
+    text = format_text(source)
+    changed = text != source.text
+    if changed and check:
+        console.print_message(f"{source.name}: would change")
+    elif name == console.PIPE and not check:
+        console.print_result(text)
+    elif changed:
+        # The target of a symbolic link, not the link.
+        write_texts({Path(name).resolve(): text}, overwrite=True)
+        console.print_message(f"{name}: changed")
+    return changed

@@ -15,7 +15,7 @@ from nnef_grad.commandline import console
 from nnef_grad.emit.bodies import LONGEST, SHORT
 from nnef_grad.graph.symbols import example_sizes
 from nnef_grad.model import Options, from_source
-from nnef_grad.opening import PROGRAM, Opened, in_standard_names, open_model
+from nnef_grad.opening import PROGRAM, TFLITE, Opened, in_standard_names, open_model
 from nnef_grad.storage.archives import BLOCK, is_archive
 from nnef_grad.storage.files import reading
 from nnef_grad.storage.output import beside_data, is_onnx
@@ -77,7 +77,7 @@ def output_path(out: str, model: str) -> str:
     """
     with reading(model):
         place = Path(model)
-        has_data = is_onnx(model) or model.endswith(PROGRAM) or place.is_dir()
+        has_data = is_onnx(model) or model.endswith((PROGRAM, TFLITE)) or place.is_dir()
         # Reading from a pipe would take away what it begins with.
         if not has_data and place.is_file():
             with place.open("rb") as file:

@@ -189,7 +189,8 @@ def main(**options: Any) -> None:
     """Compile the NNEF model MODEL to a training step, with a loss and an optimizer.
 
     MODEL is a folder with a graph.nnef, an archive of such files (.tar, .tgz), a file of
-    NNEF 1.0 text, an ONNX file (.onnx), a PyTorch program (.pt2), or '-' for stdin.
+    NNEF 1.0 text, an ONNX file (.onnx), a TFLite file (.tflite), a PyTorch program (.pt2),
+    or '-' for stdin.
     The step is standard NNEF 1.0. It takes the inputs of MODEL, a target for each loss,
     and the learning rate. It updates its variables, or takes and returns them.
 

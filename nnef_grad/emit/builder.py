@@ -18,7 +18,7 @@ from nnef_grad.base.source import Span
 from nnef_grad.emit.arguments import Call
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import Evaluator, NoValueError, hint_of, unpack
-from nnef_grad.emit.lenient import refuse_misplaced, repair, repair_call
+from nnef_grad.emit.lenient import corrected, refuse_misplaced, repair, repair_call
 from nnef_grad.graph.ir import STOP, Graph, Operation, Shape, Tensor
 from nnef_grad.graph.stops import says_stop, stop_definition
 from nnef_grad.language import syntax
@@ -47,6 +47,8 @@ def build_graph(
     warnings: list[Problem] = []
     if lenient:
         document, warnings = repair(document)
+    else:
+        corrected(document, warnings, is_asked=False)
     problems = check_document(document, opset.declarations)
     if problems:
         raise InvalidGraphError.collect(problems)

@@ -10,12 +10,16 @@
 
 The first four are repaired in the syntax, before it is checked; the others need shapes, and
 are repaired where the operation is made. What comes out is strictly standard.
+
+What the standard allows, but means something else than the exporter's source, are statements
+of fragments that Khronos' converter of ONNX writes, the same in every document: MISTAKES.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from nnef_grad.base.errors import InvalidGraphError, Problem, bounded_nesting
 from nnef_grad.base.source import Source, Span
@@ -24,15 +28,80 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Tensor, shape_of
 from nnef_grad.language import syntax, types
 from nnef_grad.language.library import Library, with_fragments
+from nnef_grad.language.parser import parse_fragments
 from nnef_grad.language.types import SCALAR, ArrayType, TensorType, TupleType, Type
 from nnef_grad.ops.traits import BIASED
 
 Body = tuple[syntax.Assignment, ...]
 
 
+class Mistake(NamedTuple):
+    """A statement of an exporter's fragment, and the one that was meant."""
+
+    fragment: str
+    written: str
+    meant: str
+    why: str
+
+    def statement(self, text: str) -> syntax.Assignment:
+        """The statement that a text is."""
+        head = f"fragment {self.fragment}( x: tensor<scalar> ) -> ( y: tensor<scalar> )"
+        (fragment,) = parse_fragments(Source("", f"{head} {{ {text}; }}"))
+        (statement,) = fragment.body or ()
+        return statement
+
+
+MISTAKES = (
+    Mistake(
+        "lstm_step",
+        "[i, f, g, o] = split(z, axis = 1, ratios = [1, 1, 1, 1])",
+        "[i, o, f, g] = split(z, axis = 1, ratios = [1, 1, 1, 1])",
+        "an LSTM of ONNX has its gates in another order",
+    ),
+    Mistake(
+        "space_to_depth",
+        "y = reshape(t, axis_start = 1, axis_count = 1, shape = [-1])",
+        "y = reshape(t, axis_start = 1, axis_count = 3, shape = [-1])",
+        "SpaceToDepth of ONNX returns as many axes as it gets",
+    ),
+)
+
+
+def corrected(
+    document: syntax.Document, told: list[Problem], *, is_asked: bool
+) -> syntax.Document:
+    """The document with what was meant in place of MISTAKES, and a warning each: that it is
+    read so, if it is asked for, otherwise that it should be.
+    """
+
+    def fragment(own: syntax.Fragment) -> syntax.Fragment:
+        mistakes = [m for m in MISTAKES if m.fragment == own.name]
+        return (
+            own if own.body is None else replace(own, body=(*body(own.body, mistakes),))
+        )
+
+    def body(statements: Body, mistakes: list[Mistake]) -> Iterator[syntax.Assignment]:
+        for statement in statements:
+            found = [m for m in mistakes if m.statement(m.written) == statement]
+            for mistake in found:
+                read = f"read as {mistake.meant}", statement.span
+                asked = (
+                    f"{mistake.why}: write {mistake.meant}",
+                    statement.span,
+                    "lenient",
+                )
+                told.append(Problem(*(read if is_asked else asked)))
+            yield found[0].statement(found[0].meant) if found else statement
+
+    return replace(document, fragments=tuple(map(fragment, document.fragments)))
+
+
 def repair(document: syntax.Document) -> tuple[syntax.Document, list[Problem]]:
-    """The document with the arguments of its invocations repaired, and a warning each."""
+    """The document with the arguments of its invocations repaired, and what its fragments
+    mean corrected, and a warning each.
+    """
     repair = _Repair(with_fragments(document.fragments))
+    document = corrected(document, repair.problems, is_asked=True)
     graph = replace(document.graph, body=repair.body(document.graph.body))
     fragments = tuple(
         f if f.body is None else replace(f, body=repair.body(f.body))

@@ -200,7 +200,8 @@ class Graph:
             those that were replaced by their bodies.
         quantization: how tensors are quantized, by name, in the order of the tensors.
         notes: lines for the reader, printed as comments at the head of the text.
-        warnings: the repairs of lenient reading, each a message with its place.
+        warnings: the repairs of lenient reading, and what it would read otherwise, each a
+            message with its place.
         facts: what the network says of the symbols in its shapes, a sentence each.
     """
 

@@ -325,7 +325,9 @@ class ExpressionChecker:
             is_faulty = is_faulty or type_ is UNKNOWN
             if not is_assignable(type_, p.type, generics):
                 wanted, is_faulty = generics.bound(p.type), True
-                message = f"argument '{p.name}' of '{name}' must be {wanted}, not {type_}"
+                message = (
+                    f"argument '{p.name}' of '{name}' must be {wanted}, not {type_}"
+                )
                 self._report_misfit(message, value, wanted, generics)
         if fragment.generic and generics.dtype is None and is_faulty:
             return UNKNOWN

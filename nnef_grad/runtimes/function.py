@@ -81,7 +81,7 @@ def function(
     """A model and its derivative, compiled: `f(x=image).gradients["x"]`.
 
     Args:
-        model: the path of an ONNX file, of an NNEF text, folder or archive, or of a .pt2
+        model: the path of an ONNX or a TFLite file, of an NNEF text, folder or archive, or of a .pt2
             file; an NNEF text itself; a PyTorch module, with `example_inputs`; what
             `interop.from_onnx` or `interop.from_torch` returns; a `Graph`; or a `Backward`.
         derivative: the function of this package that makes it, `differentiate` for

@@ -181,6 +181,7 @@ _OF_TENSORFLOW = "a model of TensorFlow: tf2onnx makes an ONNX file of it"
 # The same by the endings of binary files, and who reads them.
 _OTHERS = {
     ".onnx": "an ONNX file: interop.from_onnx reads it",
+    ".tflite": "a TFLite file: interop.from_tflite reads it",
     ".pt2": "a program of PyTorch: interop.from_torch reads it",
     **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt", ".safetensors"), _WEIGHTS),
     **dict.fromkeys((".npz", ".npy"), "arrays without a graph"),

@@ -295,17 +295,19 @@ def test_a_link_stays_a_link(files: tuple[Path, Path], tmp_path: Path) -> None:
     assert files[0].read_text() == reformat(TEXT)
 
 
-def test_a_mistake_in_one_file_changes_none(
+def test_a_mistake_in_one_file_does_not_stop_the_others(
     files: tuple[Path, Path], tmp_path: Path
 ) -> None:
     wrong = tmp_path / "wrong.nnef"
     wrong.write_text("version 1.0;\ngraph net( x ) -> ( y )\n{\n    y = relu(x)\n}\n")
-    result = run(files[0], wrong)
+    mistake = f"{wrong}:5:1: error: unexpected '}}'; expected ';'\n    }}\n    ^\n"
+    result = run("--check", wrong, tmp_path / "none.nnef", files[0])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == (
-        f"{wrong}:5:1: error: unexpected '}}'; expected ';'\n    }}\n    ^\n"
-    )
-    assert files[0].read_text() == TEXT
+    assert result.stderr.startswith(f"{files[0]}: would change\n{mistake}error: ")
+    result = run(wrong, files[0])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"{files[0]}: changed\n{mistake}"
+    assert files[0].read_text() == files[1].read_text()
 
 
 @pytest.mark.parametrize(
