@@ -157,7 +157,7 @@ WRONG_DOORS: Mapping[str, tuple[Callable[[Path], Any], str]] = {
         "'graph' of differentiate is Graph, and not Backward: it has one, .graph",
     ),
     "a module for a graph": (
-        lambda folder: nnef_grad.jvp(torch.nn.Linear(3, 2)),  # type: ignore[arg-type]
+        lambda folder: nnef_grad.jvp(torch.nn.Linear(3, 2)),
         "'graph' of jvp is Graph, and not Linear: interop.from_torch reads modules",
     ),
     "an ONNX file": (

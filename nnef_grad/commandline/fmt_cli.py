@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from nnef_grad.base.errors import NnefGradError
+from nnef_grad.base.errors import NnefGradError, Problem
 from nnef_grad.commandline import console
 from nnef_grad.commandline.cli import command
 from nnef_grad.language.format import format_text
@@ -34,7 +34,8 @@ def main(files: tuple[str, ...], check: bool) -> None:
       nnef-grad-fmt --check models/*.nnef
       nnef-grad model.nnef | nnef-grad-fmt - | less
     """
-    changed, problems = False, []
+    changed = False
+    problems: list[Problem] = []
     for name in dict.fromkeys(files):
         try:
             changed |= _formatted(name, check=check)

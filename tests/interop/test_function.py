@@ -32,7 +32,7 @@ EXACT: dict[str, Any] = {"runtime": "numpy"}
 
 def check(found: nnef_grad.Results, w: str = "w", tolerance: float = 1e-12) -> None:
     """The product and its gradients."""
-    close = {"rtol": tolerance, "atol": tolerance}
+    close: dict[str, Any] = {"rtol": tolerance, "atol": tolerance}
     np.testing.assert_allclose(found.outputs["y"], X @ W.T, **close)
     np.testing.assert_allclose(found.gradients["x"], SEED @ W, **close)
     np.testing.assert_allclose(found.gradients[w], SEED.T @ X, **close)
