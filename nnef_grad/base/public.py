@@ -95,11 +95,7 @@ def _described(kind: Any) -> str:
     """A kind in words."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
-        # Of a string that may be any other, the usual words are for editors.
-        plain_parts = [
-            p for p in parts if str not in parts or get_origin(p) is not Literal
-        ]
-        return " or ".join(dict.fromkeys(map(_described, plain_parts)))
+        return " or ".join(dict.fromkeys(map(_described, parts)))
     if origin is Literal:
         return " or ".join(map(repr, parts))
     if kind in _WORDS:
