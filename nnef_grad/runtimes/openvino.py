@@ -82,33 +82,20 @@ def compile_for_openvino(path: Path, threads: int | None) -> Any:
 
 
 def _copy_square_matrices(path: Path) -> None:
-    """Gives each way in which a square matrix is read one of its own: OpenVINO 2026.4
-    takes the one that it rearranged for a product for the transposed one.
-    """
+    """Gives each way in which a square matrix is read one of its own."""
     import onnx
 
+    from nnef_grad.targets.onnx.squares import is_square, separated
     from nnef_grad.targets.onnx.storage import MOST_BYTES
 
     model = onnx.load(path)
     stored = {x.name: x for x in model.graph.initializer}
-    square = {
-        n for n, x in stored.items() if len(x.dims) > 1 and x.dims[-1] == x.dims[-2]
-    }
-    ways: dict[str, list[Any]] = {}
-    for node in model.graph.node:
-        for place, name in enumerate(node.input):
-            if name not in square:
-                continue
-            way = node.op_type, place, [*map(str, node.attribute)]
-            others = ways.setdefault(name, [])
-            others += [] if way in others else [way]
-            if number := others.index(way):
-                node.input[place] = f"{name}/{number}"
-    for name, others in ways.items():
-        for number in range(1, len(others)):
-            copy = model.graph.initializer.add()
-            copy.CopyFrom(stored[name])
-            copy.name = f"{name}/{number}"
-    if any(len(others) > 1 for others in ways.values()):
+    squares = [name for name, x in stored.items() if is_square(x.dims)]
+    copies = [*separated(model.graph.node, squares)]
+    for name, old in copies:
+        copy = model.graph.initializer.add()
+        copy.CopyFrom(stored[old])
+        copy.name = name
+    if copies:
         is_large = model.ByteSize() >= MOST_BYTES
         onnx.save(model, path, save_as_external_data=is_large)

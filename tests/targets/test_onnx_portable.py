@@ -117,3 +117,33 @@ def test_engines_compute_it_right(tmp_path: Path, engine: str, name: str) -> Non
     (outcome,) = run(engine, [case])
     verdict = compare(outcome, nnef_grad.evaluate(backward, fed, data))
     assert verdict.word == "ok", verdict
+
+
+SQUARES = """version 1.0;
+
+graph net( x ) -> ( y )
+{
+    x = external(shape = [3, 8]);
+    w = variable(shape = [8, 8], label = 'w');
+    v = variable(shape = [8, 8], label = 'v');
+    a = tanh(matmul(x, w));
+    y = matmul(matmul(a, v, transposeB = true), w, transposeB = true);
+}
+""".replace("\n\n", "\n\nextension KHR_enable_operator_expressions;\n\n", 1)
+
+
+def test_square_matrices_in_openvino(tmp_path: Path) -> None:
+    """It computes wrong what reads one both as it is and transposed, without a word."""
+    openvino = pytest.importorskip("openvino")
+    random = np.random.default_rng(0)
+    data = {label: random.standard_normal((8, 8)).astype("f") for label in "wv"}
+    backward = nnef_grad.differentiate(nnef_grad.loads(SQUARES))
+    path = tmp_path / "bwd.onnx"
+    interop.to_onnx(backward, path, data, target="onnx-portable")
+    names = backward.graph.input_names
+    feeds = {name: random.standard_normal((3, 8)).astype("f") for name in names}
+    settings = {"INFERENCE_PRECISION_HINT": "f32"}
+    found = openvino.Core().compile_model(path, "CPU", settings)(feeds)
+    expected = nnef_grad.evaluate(backward, feeds, data)
+    for place, value in enumerate(expected.values()):
+        np.testing.assert_allclose(found[place], value, rtol=1e-4, atol=1e-4)

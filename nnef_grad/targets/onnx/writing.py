@@ -84,6 +84,7 @@ def write(
     from nnef_grad.targets.onnx import operators as _operators  # noqa: F401
     from nnef_grad.targets.onnx.nodes import Nodes
     from nnef_grad.targets.onnx.precision import in_double
+    from nnef_grad.targets.onnx.squares import with_separated
     from nnef_grad.targets.onnx.storage import store
 
     place = Path(path)
@@ -110,7 +111,10 @@ def write(
     for name, value in (defaults or {}).items():
         tensor = tensors[name]
         nodes.put(tensor, value, f"the input '{name}'", DTYPES[tensor.dtype])
-    store(nodes.model(whole, metadata), nodes.arrays, place, overwrite)
+    model, kept = nodes.model(whole, metadata), dict(nodes.arrays)
+    if target == "onnx-portable":
+        kept = with_separated(model, kept)
+    store(model, kept, place, overwrite)
 
 
 def _with_gradients(
