@@ -81,6 +81,7 @@ PAGES: dict[str, Page] = {
             *(
                 "docs/how-to/cost.md",
                 "docs/how-to/errors.md",
+                "docs/how-to/tflite.md",
                 "docs/how-to/derivatives.md",
                 "docs/how-to/per-example.md",
                 "docs/how-to/adapters.md",

@@ -236,14 +236,6 @@ REFUSED: Mapping[str, tuple[str, str, str]] = {
         y = Resize <mode = "linear"> (x, , scales)""",
         r"'Resize' .*an extent of H times 1.29999995.* is not known",
     ),
-    "as many of the largest": (
-        "T",
-        """s = Shape (x)
-        two = Constant <value_ints = [2]> ()
-        k = Div (s, two)
-        y, i = TopK (x, k)""",
-        r"'TopK' .*T/2",
-    ),
     "a branch for each size": (
         "T",
         """s = Size (x)

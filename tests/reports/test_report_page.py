@@ -232,7 +232,7 @@ def test_the_command_shows_the_lowered_graph_and_the_users_rules(folder: Path) -
         ("--report there.html -o out.nnef", "'there.html' exists already: use --force to replace it"),
         ("--report none/report.html -o out.nnef", "cannot write 'none/report.html'"),
         ("--report report.txt -o out.nnef", "a report is a page: call it x.html"),
-        ("--report out.html -o out.html", "the report 'out.html' is also MODEL, OUT or FORWARD"),
+        ("--report out.html -o out.html", "does not have the suffix of a text"),
         ("--report report.html -o none/out.nnef", "cannot write 'none/out.nnef'"),
     ],
 )  # fmt: skip

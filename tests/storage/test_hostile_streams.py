@@ -215,7 +215,7 @@ def test_many_writers_at_once(out: str, force: bool, tmp_path: Path) -> None:
     assert written == (80 if force else 1), set(found)
     if not force:
         assert {line for line in found if line != "written"} == {
-            f"error: '{target}' exists already"
+            f"'{target}' exists already: overwrite=True replaces it"
         }
     assert nnef_grad.load(target).name == "net"
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["m.tar", out])
