@@ -72,7 +72,7 @@ class MissingError(Exception):
 
 def missing(consumer: str) -> str:
     """What must be installed for a consumer to run, in a sentence; empty if nothing."""
-    wanted = CONSUMERS.get(consumer) or ENGINES[consumer]
+    wanted = {**CONSUMERS, **ENGINES}[consumer]
     names = ", ".join(name for name in wanted if find_spec(name) is None)
     if consumer == "web" and not (NPM.exists() and shutil.which("node")):
         return "Node.js, and packages of npm: make npm"
