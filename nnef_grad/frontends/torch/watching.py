@@ -236,6 +236,8 @@ _WATCHED: dict[Any, Callable[..., Any]] = {
     torch.Tensor.data.__set__: _replaced,
     torch.Tensor.grad_fn.__get__: _node_of,
     torch.Tensor.requires_grad.__get__: _has_gradient,
+    # Where a gradient is kept changes none.
+    torch.Tensor.retain_grad: lambda x: None,
     torch.autograd.grad: derivatives.grad,
 }
 
