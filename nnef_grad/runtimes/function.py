@@ -28,6 +28,7 @@ from nnef_grad.graph.symbols import numbers_of, with_numbers
 from nnef_grad.model import Options, Shapes, from_source
 from nnef_grad.opening import Opened, open_model
 from nnef_grad.runtimes import Compiled, find_runtime
+from nnef_grad.runtimes.calls import by_name
 from nnef_grad.storage.files import PathLike
 from nnef_grad.targets.tensors import DTYPES
 
@@ -305,19 +306,9 @@ class Function:
 
     def _given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs, by their names in the graph."""
-        names = self.inputs
-        if len(args) > len(names):
-            message = f"the model has {len(names)} inputs, and {len(args)} are given"
-            raise UsageError(message)
-        given = dict(zip(names, args, strict=False))
-        refuse_unknown(kwargs, names, "the model has no input")
-        for name in filter(given.__contains__, kwargs):
-            raise UsageError(f"input '{name}' is given twice")
-        given |= kwargs
         drawn = self._torch.random if self._torch is not None else {}
-        missing = [n for n in names if n not in given and self._inputs[n] not in drawn]
-        if missing:
-            raise UsageError(f"the inputs {', '.join(missing)} are missing")
+        optional = [name for name, own in self._inputs.items() if own in drawn]
+        given = by_name(self.inputs, args, kwargs, optional)
         return {self._inputs[name]: value for name, value in given.items()}
 
     def _whole(self, shapes: Mapping[str, Shape]) -> Graph:

@@ -147,7 +147,7 @@ def test_masks_are_drawn() -> None:
     outputs, gradients = function(x, seed=1)
     assert {*outputs["output"].unique().tolist()} == {0.0, 2.0}
     torch.testing.assert_close(gradients["input"], outputs["output"])
-    with pytest.raises(nnef_grad.UsageError, match="the inputs input are missing"):
+    with pytest.raises(nnef_grad.UsageError, match="the inputs 'input' are missing"):
         function(seed=1)
 
 
@@ -177,7 +177,7 @@ def test_what_an_editor_and_print_show() -> None:
         ),
         (lambda f: f(X, X, seed=1), "the model has 1 inputs, and 2 are given"),
         (lambda f: f(X, x=X, seed=1), "input 'x' is given twice"),
-        (lambda f: f(seed=1), "the inputs x are missing"),
+        (lambda f: f(seed=1), "the inputs 'x' are missing"),
         (lambda f: f(X, xx=X, seed=1), "the model has no input 'xx'"),
     ],
 )

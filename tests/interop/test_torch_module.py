@@ -638,7 +638,7 @@ def test_inputs_that_are_refused() -> None:
     refused("on the CPU, and is on meta", module, x.to("meta"))
     refused("rank", module, x[0])
     refused("linear: .*", module, torch.ones(4, 2))
-    refused("the graph has 1 inputs, and 2 are given", module, x, x)
+    refused("the model has 1 inputs, and 2 are given", module, x, x)
     refused("the inputs 'x' are missing", module)
     refused("no input 'y'", module, y=x)
     refused("'x' is given twice", module, x, x=x)

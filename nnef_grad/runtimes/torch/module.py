@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, NamedTuple, Union
@@ -29,6 +29,7 @@ from nnef_grad.model import (
     texts_of,
 )
 from nnef_grad.runtimes import find_runtime
+from nnef_grad.runtimes.calls import by_name
 from nnef_grad.runtimes.torch.programs import Program
 from nnef_grad.storage import containers
 from nnef_grad.storage.data import VariableData, arrays_of
@@ -123,7 +124,7 @@ class Module(nn.Module):  # type: ignore[misc]
             NnefGradError: inputs are missing, unknown, or do not fit; the runtime
                 cannot run the graph.
         """
-        fed, held = self._arguments(args, kwargs), self._held()
+        fed, held = by_name(self._inputs, args, kwargs), self._held()
         self._refuse_misfits(fed, held)
         values = [held[label] for label in self._labels]
         results = self._program(fed)([*fed.values(), *values])
@@ -195,24 +196,6 @@ class Module(nn.Module):  # type: ignore[misc]
             raise UsageError(f"{message}: {error.args[0]}") from None
 
     # ---- Calls ----
-
-    def _arguments(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """The inputs by name, in the order of the graph."""
-        names = list(self._inputs)
-        if len(args) > len(names):
-            message = f"the graph has {len(names)} inputs, and {len(args)} are given"
-            raise UsageError(message)
-        fed = dict(zip(names, args, strict=False))
-        refuse_unknown(kwargs, names, "the graph has no input")
-        for name in filter(fed.__contains__, kwargs):
-            raise UsageError(f"input '{name}' is given twice")
-        fed.update(kwargs)
-        missing = ", ".join(f"'{name}'" for name in names if name not in fed)
-        if missing:
-            raise UsageError(f"the inputs {missing} are missing")
-        return {name: fed[name] for name in names}
 
     def _refuse_misfits(
         self, inputs: Mapping[str, Any], held: Mapping[str, torch.Tensor]
