@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 MINUTES ?= 1
 GRAPHS ?= 1000
 STEPS ?= 500
+SHARE ?= 0/1
 COMPILER := $(VENV)/.compiler
 READY := $(VENV)/.ready
 PEERS := $(VENV)/.peers
@@ -77,8 +78,9 @@ samples: $(READY) ## Run the scripts of samples/, and a benchmark in brief
 test: $(READY) ## Run the tests, but of similar ones only a part
 	$(BIN)/python -m pytest -n auto -m "not thorough"
 
-test-all: $(READY) ## Run all tests
-	$(BIN)/python -m pytest -n auto
+# SHARE=K/N: beside those of `make test` only one in N of the others.
+test-all: $(READY) ## Run all tests, or a share of them; SHARE=0/1 by default
+	$(BIN)/python -m pytest -n auto --share $(SHARE)
 
 # Beside packages of certain versions, in an environment of their own: fewer of what is alike.
 test-oldest: $(VENV)/oldest/.ready ## Test with the oldest versions of other packages that are supported

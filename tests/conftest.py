@@ -30,6 +30,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=5,
         help="how many parametrizations of a test are not thorough: those of `make test`",
     )
+    parser.addoption(
+        "--share",
+        default="0/1",
+        metavar="K/N",
+        help="of the thorough tests run one in N: each is in the share of one K below N",
+    )
 
 
 # Before pytest looks for the marks that it is to leave out.
@@ -49,6 +55,20 @@ def pytest_collection_modifyitems(
         alike.sort(key=lambda item: crc32(item.name.encode()))
         for item in alike[config.getoption("--some") :]:
             item.add_marker("thorough")
+    _leave_out_other_shares(config, items)
+
+
+def _leave_out_other_shares(config: pytest.Config, items: list[pytest.Item]) -> None:
+    share, _, shares = config.getoption("--share").partition("/")
+    others = [
+        item
+        for item in items
+        if item.get_closest_marker("thorough")
+        and crc32(item.nodeid.encode()) % int(shares) != int(share)
+    ]
+    config.hook.pytest_deselected(items=others)
+    out = set(others)
+    items[:] = [item for item in items if item not in out]
 
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
