@@ -317,6 +317,22 @@ KINDS = {
         {"w": [3, 2, 3]},
         _sizes(N=(1, 2), T=(1, 8)),
     ),
+    # Messages along the edges of a graph, of which there may be more than it has nodes.
+    "edges": Kind(
+        "float[A, 2] x, int64[E] e",
+        """m = Gather (x, e)
+        p = Mul (m, m)
+        one = Constant <value = int64[1] {1}> ()
+        u = Unsqueeze (e, one)
+        s = Shape (p)
+        i = Expand (u, s)
+        t = Shape (x)
+        z = ConstantOfShape (t)
+        y = ScatterElements <axis = 0, reduction = "add"> (z, i, p)""",
+        {},
+        _sizes(A=(2, 2, 5), E=(1, 7, 3)),
+        version=18,
+    ),
     "flat": Kind(
         "float[N, 2, H, 8] x",
         """a = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)

@@ -146,7 +146,7 @@ def scatter_elements(
     rank = len(shape)
     along = view.axis(axis, rank)
     fits = len(wanted) == rank and all(
-        n <= shape[a] or a == along for a, n in enumerate(wanted)
+        a == along or n <= shape[a] for a, n in enumerate(wanted)
     )
     view.require(fits, f"indices of shape {list(wanted)} are not in {list(shape)}")
     for_each = is_one or shape_of(updates) == wanted
