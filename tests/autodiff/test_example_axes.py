@@ -13,6 +13,7 @@ import pytest
 import nnef_grad
 from nnef_grad.base.errors import NoDerivativeError, UsageError
 from nnef_grad.runtimes import find_runtime
+from nnef_grad.targets import TARGETS, lower
 
 pytest.importorskip("torch")
 
@@ -261,3 +262,35 @@ def test_one_example() -> None:
     shapes = {x: backward.graph.tensors[d].shape for x, d in backward.gradients.items()}
     one_shape = {"x": (2, 4), "z": (3,), "u": (1, 3), "w": (8, 3)}
     assert shapes == {name: (1, 3, 1, *shape) for name, shape in one_shape.items()}
+
+
+DERIVATIVES: dict[str, Any] = {
+    "gradient": nnef_grad.differentiate,
+    **{
+        name: getattr(nnef_grad, name)
+        for name in ("jacobian", "hessian", "jvp", "hvp", "saliency", "laplacian")
+    },
+}
+# Those that have no open extents, or none in all that is needed here.
+CLOSED = ("khronos", "portable", "tract-standard")
+
+
+@SIZES
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", DERIVATIVES)
+def test_targets(name: str, target: str, size: str) -> None:
+    """What is lowered computes the same, as our interpreter evaluates it."""
+    backward = DERIVATIVES[name](model(size), wrt=["x"], per_example=AXES)
+    if size == "n" and target in CLOSED:
+        with pytest.raises(nnef_grad.NnefGradError, match="'n'"):
+            lower(backward.graph, target)
+        return
+    shapes = {"x": (2, N, 4), "y": (3, 1, N)}
+    seeds = {seed: drawn(*shapes[x]).numpy() for x, seed in backward.seeds.items()}
+    fed = {**{x: value.numpy() for x, value in POINT.items()}, **seeds}
+    data = {"w": fed.pop("w")}
+    lowered = lower(backward.graph, target)
+    want = nnef_grad.evaluate(backward, fed, variables=data)
+    have = nnef_grad.evaluate(lowered.graph, fed, variables={**data, **lowered.data})
+    for result in backward.gradients.values():
+        assert np.allclose(have[result], want[result], rtol=1e-9, atol=1e-9)
