@@ -111,6 +111,10 @@ _ARGUMENTS: dict[str, Argument] = {
     "seed": lambda rng, _: ["--seed", rng.choice(["ones", "ones", "input", "twos"])],
     "with outputs": lambda _, __: ["--with-outputs"],
     "per example": lambda _, __: ["--per-example"],
+    "example axis": lambda rng, names: [
+        "--example-axis",
+        f"{_names(rng, names)}={rng.choice(['0', '1', '7', '-1', 'shared', 'a', ''])}",
+    ],
     "input shape": lambda rng, names: ["--input-shape", _shape(rng, names)],
     "batch": lambda rng, _: [
         "--batch",

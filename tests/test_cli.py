@@ -535,3 +535,51 @@ def test_half_precision_is_cast_in_tract(
     inputs = [np.zeros((2, 5), "f4"), seed][-runnable.input_count() :]
     (found,) = runnable.run(inputs)
     np.testing.assert_allclose(found.to_numpy(), seed @ data.T.astype("f4"), rtol=1e-5)
+
+
+# ---- Derivatives for each example ----
+
+COLUMNS = """version 1.0;
+
+graph net( x, u ) -> ( y )
+{
+    x = external(shape = [3, 2]);
+    u = external(shape = [1, 3]);
+    w = variable(shape = [3, 4], label = 'w');
+    y = matmul(mul(w, transpose(u, axes = [1, 0])), tanh(x), transposeA = true);
+}
+"""
+AXES = ["--example-axis", "x=1,y=1", "--example-axis", "u=shared"]
+
+
+@pytest.mark.parametrize(
+    ("options", "shapes"),
+    [
+        ([], [(3, 2), (2, 1, 3), (2, 3, 4)]),
+        (["--jacobian"], [(2, 4, 3), (2, 4, 1, 3), (2, 4, 3, 4)]),
+        (["--hessian", "--wrt", "x"], [(2, 3, 3)]),
+        (["--laplacian", "--wrt", "x"], [(4, 2)]),
+        (["--saliency"], [(3, 2), (2, 1, 3)]),
+        (["--per-example"], [(3, 2), (2, 1, 3), (2, 3, 4)]),
+    ],
+)
+def test_examples_along_other_axes(
+    options: list[str], shapes: list[tuple[int, ...]]
+) -> None:
+    result = run("-", *options, *AXES, text=COLUMNS)
+    assert result.exit_code == 0, result.output
+    assert [x.shape for x in graph_in(result.stdout).outputs] == shapes
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        ("x", "--example-axis expects x=1, or x=shared, and got 'x'"),
+        ("x=one", "--example-axis expects x=1, or x=shared, and got 'x=one'"),
+        ("x=2", "'x', of shape [3, 2], has no axis 2"),
+        ("q=0", "the graph has no input or output 'q'"),
+    ],
+)
+def test_axes_that_there_are_not(axes: str, message: str) -> None:
+    result = run("-", "--example-axis", axes, text=COLUMNS)
+    assert (result.exit_code, message in result.stderr) == (2, True), result.stderr

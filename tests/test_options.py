@@ -105,6 +105,15 @@ graph net( x, mask ) -> ( y )
     y = select(mask, mul(x, w), 0.0);
 }
 """
+COLUMNS = """version 1.0;
+
+graph net( x, scale ) -> ( y )
+{
+    x = external(shape = [3, 2]);
+    scale = external(shape = [1, 1]);
+    y = mul(tanh(x), scale);
+}
+"""
 RECURRENT = """version 1.0;
 
 extension tract_registry tract_core;
@@ -251,6 +260,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "exported.nnef": EXPORTED,
         "dynamic.nnef": DYNAMIC,
         "masked.nnef": MASKED,
+        "columns.nnef": COLUMNS,
         "rules.nnef": RULES,
     }.items():
         (tmp_path / name).write_text(text, "utf-8")

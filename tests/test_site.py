@@ -27,7 +27,7 @@ MOVED = {"changelog.md", "code-of-conduct.md", "contributing.md", "security.md"}
 def test_the_pictures_are_those_of_the_scripts() -> None:
     pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
     drawn: dict[Path, str] = {}
-    for name in ("draw.py", "gallery.py"):
+    for name in ("draw.py", "gallery.py", "examples.py"):
         drawn |= runpy.run_path(str(FOLDER / name))["drawn"]()
     assert {path: path.read_text("utf-8") for path in drawn} == drawn
     assert set(drawn) == set(FOLDER.glob("*.svg"))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, Union
 
+from nnef_grad.autodiff.example_axes import PerExample
 from nnef_grad.autodiff.merge_numbers import merge_numbers, with_numbers
 from nnef_grad.autodiff.unmask import unmask
 from nnef_grad.base.errors import UsageError
@@ -64,6 +65,8 @@ class Backward:
         broadcasts: for each tensor that was summed or squeezed down to the shape of a
             broadcast operand, the broadcasts that it undoes.
         per_example: whether there is a gradient for each example of what all share.
+        example_axes: the axes that count examples then, in tensors of the forward graph, by
+            name; None for what they share.
     """
 
     graph: Graph
@@ -77,6 +80,27 @@ class Backward:
     kind: Kind = "gradient"
     broadcasts: Mapping[str, tuple[Broadcast, ...]] = field(default_factory=dict)
     per_example: bool = False
+    example_axes: Mapping[str, int | None] = field(default_factory=dict)
+
+    @property
+    def axes(self) -> PerExample:
+        """What the derivatives of this graph, for each example, have as `per_example`."""
+        if not self.per_example:
+            return False
+        graph, own = self.graph, self.example_axes
+        ends = {*graph.input_names, *graph.output_names}
+        named = {name: axis for name, axis in own.items() if name in ends}
+        named |= {seed: own.get(x) or 0 for x, seed in self.seeds.items()}
+        return named | {d: self.axis(x) for x, d in self.gradients.items()}
+
+    def axis(self, name: str) -> int:
+        """The axis that counts examples in what a tensor has: its gradient, for example."""
+        if self.kind in ("jacobian", "hessian", "divergence"):
+            return 0
+        return (
+            self.example_axes.get(self.outputs[0] if self.kind == "laplacian" else name)
+            or 0
+        )
 
     def __repr__(self) -> str:
         plural = {"gradient": "gradients", "jacobian": "Jacobians"}

@@ -25,6 +25,7 @@ from nnef_grad.autodiff.backward import (
 from nnef_grad.autodiff.batching import batch
 from nnef_grad.autodiff.composed import composed, emitter_after, of_gradients
 from nnef_grad.autodiff.differentiate import differentiate
+from nnef_grad.autodiff.example_axes import PerExample, apart, axes_of
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.errors import InvalidGraphError, UsageError
 from nnef_grad.base.process import collector_paused
@@ -32,7 +33,7 @@ from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.bounds import nominal
 from nnef_grad.graph.extents import has_symbols
-from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
+from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.passes import prune
 from nnef_grad.graph.symbols import refuse_symbols
 from nnef_grad.language.library import STDLIB
@@ -54,7 +55,7 @@ def jacobian(
     outputs: Sequence[str] | None = None,
     stop: Sequence[str] = (),
     with_outputs: bool = False,
-    per_example: bool = False,
+    per_example: PerExample = False,
     rules: Rules | None = None,
 ) -> Backward:
     """The Jacobians of an output, as a graph.
@@ -76,10 +77,10 @@ def jacobian(
         NoDerivativeError: as for `differentiate`.
         InvalidGraphError: an extent has no number.
     """
-    if not per_example:
+    if per_example is False:
         refuse_symbols(graph, "a Jacobian cannot have")
-    output = one_output(graph, outputs, wrt_tensors(graph, wrt), per_example)
-    one = output.shape[per_example:]
+    output, axis = one_output(graph, outputs, wrt_tensors(graph, wrt), per_example)
+    _, one = apart(output.shape, axis)
     first = differentiate(
         graph,
         wrt=wrt,
@@ -95,16 +96,20 @@ def jacobian(
     rows = {t: t for t in first.graph.outputs}
     for name in first.seeds.values():
         seed = first.graph.tensors[name]
-        rows = batch(emit, first.graph, {seed: identity(emit, seed, one)})
+        rows = batch(emit, first.graph, {seed: identity(emit, seed, axis)})
+    of_rows = len(first.seeds)
+    columns = {first.graph.tensors[d]: x for x, d in first.gradients.items()}
 
     def whole(emit: Emitter, gradient: Tensor) -> Tensor:
         # Where no row depends on its seed, all are zeros.
-        count, own = gradient.shape[:per_example], gradient.shape[per_example:]
+        of_examples = axis_found(first, columns[gradient])
+        count, own = apart(gradient.shape, of_examples)
         shape = (*count, *one, *own)
         if gradient in rows:
             all_rows = rows[gradient]
-            if per_example and prod(one) > 1:
-                all_rows = emit("transpose", all_rows, axes=[1, 0], hint="rows")
+            if of_examples is not None and (at := of_rows + of_examples):
+                order = [at, *range(at)]
+                all_rows = emit("transpose", all_rows, axes=order, hint="rows")
             return reshaped(emit, all_rows, shape)
         return emit("constant", shape=shape, value=[0.0])
 
@@ -116,15 +121,20 @@ def one_output(
     graph: Graph,
     chosen: Sequence[str] | None,
     targets: Sequence[Tensor],
-    per_example: bool,
-) -> Tensor:
-    """The one output that is differentiated, if the Jacobians are not too large."""
+    per_example: PerExample,
+) -> tuple[Tensor, int | None]:
+    """The one output that is differentiated, if the Jacobians are not too large, and the
+    axis of it that counts examples.
+    """
     output, *others = differentiated_outputs(graph, chosen)
     if others:
         listed = ", ".join(f"'{graph.names[y]}'" for y in (output, *others))
         message = "a Jacobian is the derivative of one output: choose one of"
         raise UsageError(f"{message} {listed}")
-    rows, name = prod(output.shape[per_example:]), graph.names[output]
+    axis = None
+    if per_example is not False:
+        axis = axes_of(graph, [output], per_example)[output]
+    rows, name = prod(apart(output.shape, axis)[1]), graph.names[output]
     if has_symbols(rows):
         message = f"a Jacobian cannot have as many rows as '{name}' has elements"
         raise InvalidGraphError(f"{message}, {rows}: give the symbols numbers")
@@ -137,23 +147,36 @@ def one_output(
             what = f"of '{name}' with respect to '{graph.names[target]}'"
             size = f"{rows} x {columns} elements: {MAX_ELEMENTS} are the most"
             raise UsageError(f"the Jacobian {what} would have {size}")
-    return output
+    return output, axis
 
 
-def identity(emit: Emitter, seed: Tensor, one: Shape) -> Tensor:
+def axis_found(first: Backward, name: str) -> int | None:
+    """The axis that counts examples in the gradient of a tensor, if one does."""
+    if not first.per_example:
+        return None
+    if name not in first.example_axes:
+        what = f"the examples of '{name}' have no axis to themselves"
+        raise UsageError(f"{what}: they have no Jacobian with respect to it")
+    return first.axis(name)
+
+
+def identity(emit: Emitter, seed: Tensor, axis: int | None) -> Tensor:
     """The identity: for each element of the seed, or of its part for one example, a one at
     its place.
     """
+    _, one = apart(seed.shape, axis)
     rows, name = prod(one), emit.names[seed]
     numbers = [*map(float, range(rows))]
     row = emit("constant", shape=[rows, 1], value=numbers, hint="row")
     column = emit("constant", shape=[1, rows], value=numbers, hint="column")
     diagonal = emit("eq", row, column, hint="diagonal")
     identity = emit("select", diagonal, 1.0, 0.0, hint="identity")
-    if one == seed.shape:
+    if axis is None:
         return reshaped(emit, identity, (rows, *one), hint=name)
-    single = reshaped(emit, identity, (rows, 1, *one), hint="one_example")
-    repeats = [1, seed.shape[0], *(1 for _ in one)]
+    shape = (rows, *one[:axis], 1, *one[axis:])
+    single = reshaped(emit, identity, shape, hint="one_example")
+    repeats = [1] * len(shape)
+    repeats[axis + 1] = seed.shape[axis]
     return emit("tile", single, repeats=repeats, hint=name)
 
 
@@ -165,7 +188,7 @@ def jvp(
     outputs: Sequence[str] | None = None,
     stop: Sequence[str] = (),
     with_outputs: bool = False,
-    per_example: bool = False,
+    per_example: PerExample = False,
     rules: Rules | None = None,
 ) -> Backward:
     """The Jacobian-vector product of a graph, as a graph: forward mode.
@@ -235,7 +258,7 @@ def hvp(
     wrt: Wrt = "all",
     outputs: Sequence[str] | None = None,
     stop: Sequence[str] = (),
-    per_example: bool = False,
+    per_example: PerExample = False,
     rules: Rules | None = None,
 ) -> Backward:
     """The Hessian of the sum of all output elements times a vector, as a graph.
@@ -259,7 +282,7 @@ def hvp(
         wrt=targets,
         outputs=gradients,
         stop=stop,
-        per_example=per_example,
+        per_example=first.axes,
         rules=rules,
     )
     tensors = second.graph.tensors
@@ -275,7 +298,7 @@ def hessian(
     wrt: Wrt = "all",
     outputs: Sequence[str] | None = None,
     stop: Sequence[str] = (),
-    per_example: bool = False,
+    per_example: PerExample = False,
     rules: Rules | None = None,
 ) -> Backward:
     """The Hessian of an output with respect to one tensor, as a graph.
@@ -305,7 +328,7 @@ def hessian(
         wrt=targets,
         outputs=[first.gradients[x]],
         stop=stop,
-        per_example=per_example,
+        per_example=first.axes,
         rules=rules,
     )
     results = {x: second.graph.tensors[second.gradients[x]]}
@@ -317,7 +340,7 @@ def _of_sum(
     wrt: Sequence[str],
     outputs: Sequence[str] | None,
     stop: Sequence[str],
-    per_example: bool,
+    per_example: PerExample,
     rules: Rules | None,
 ) -> Backward:
     """The gradients of the sum of all output elements, in a graph that also has the tensors
@@ -343,7 +366,7 @@ def saliency(
     wrt: Wrt = "inputs",
     outputs: Sequence[str] | None = None,
     stop: Sequence[str] = (),
-    per_example: bool = False,
+    per_example: PerExample = False,
     rules: Rules | None = None,
 ) -> Backward:
     """The saliency of each element of a tensor: how much the largest score moves with it.
@@ -366,23 +389,31 @@ def saliency(
         UsageError, NoDerivativeError: as for `differentiate`.
     """
 
+    sources = differentiated_outputs(graph, outputs)
+    named = axes_of(graph, sources, per_example)
+
     def score(emit: Emitter, y: Tensor) -> Tensor:
-        axes = list(range(1, y.rank))
+        axes = [axis for axis in range(y.rank) if axis != named[y]]
         return emit("max_reduce", y, axes=axes, hint="score") if axes else y
 
     def size(emit: Emitter, gradient: Tensor) -> Tensor:
         sizes = emit("abs", gradient, hint="sizes")
-        is_image = gradient.rank > 2 and gradient.shape[1] != 1
-        return emit("max_reduce", sizes, axes=[1]) if is_image else sizes
+        channels = int(not first.axis(targets[gradient]))
+        is_image = gradient.rank > 2 and gradient.shape[channels] != 1
+        return emit("max_reduce", sizes, axes=[channels]) if is_image else sizes
 
     emit = emitter_after(graph, rules, graph.operations)
-    scores = tuple(score(emit, y) for y in differentiated_outputs(graph, outputs))
+    scores = {score(emit, y): named[y] for y in sources}
     names = emit.assigned_names(emit.operations, graph.tensors)
     operations = tuple(emit.operations)
-    scored = replace(graph, outputs=scores, operations=operations, names=names)
+    scored = replace(graph, outputs=(*scores,), operations=operations, names=names)
+    axes = {names[x]: named[x] for x in graph.inputs}
+    axes |= {names[y]: axis for y, axis in scores.items()}
+    each = axes if per_example is not False else False
     first = differentiate(
-        scored, wrt=wrt, stop=stop, seed="ones", per_example=per_example, rules=rules
+        scored, wrt=wrt, stop=stop, seed="ones", per_example=each, rules=rules
     )
+    targets = {first.graph.tensors[d]: x for x, d in first.gradients.items()}
     emit = emitter_after(first.graph, rules, first.graph.operations)
     return of_gradients(graph, first, emit, "saliency", size)
 

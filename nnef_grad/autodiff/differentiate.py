@@ -31,7 +31,8 @@ from nnef_grad.autodiff.backward import (
     wrt_tensors,
 )
 from nnef_grad.autodiff.confine import Confinement
-from nnef_grad.autodiff.examples import find_examples, without_loops
+from nnef_grad.autodiff.example_axes import Axes, PerExample, axes_of
+from nnef_grad.autodiff.examples import find_examples, refuse_meeting, without_loops
 from nnef_grad.autodiff.gradient_names import GradientNames, step_name
 from nnef_grad.autodiff.loops import linearized
 from nnef_grad.autodiff.per_example import Separation
@@ -91,7 +92,7 @@ def differentiate(
     with_outputs: bool = False,
     also: Sequence[str] = (),
     recompute: float | None = None,
-    per_example: bool = False,
+    per_example: PerExample = False,
     rules: Rules | None = None,
 ) -> Backward:
     """The vector-Jacobian product of a graph, as a graph.
@@ -112,7 +113,7 @@ def differentiate(
             `nnef_grad.recompute`: tensors are computed again instead of kept.
         per_example: whether axis 0 of all inputs and outputs counts examples, for each of
             which there is a gradient of what they share, such as a variable: it gets a
-            leading axis.
+            leading axis. `{"x": 1, "u": None}`: axis 1 of x does, and all share u.
         rules: your own rules, if any.
 
     Returns:
@@ -120,7 +121,7 @@ def differentiate(
 
     Raises:
         UsageError: a name is unknown or has no gradient, a rule is for an unknown
-            operation, or axis 0 of an input or output does not count examples.
+            operation, or the axis of an input or output does not count examples.
         NoDerivativeError: operations between outputs and `wrt` have no derivative; the
             error names all of them. Or the examples meet in an operation.
     """
@@ -137,11 +138,8 @@ def differentiate(
         graph, tensors_wrt, sources, stopped, rules, [*returned], per_example
     )
     backward = sweep.run(seed == "ones")
-    if per_example and any(rules.is_own(op.name) for op in sweep.graph.operations):
-        # Whatever the user's rules do, the examples do not meet in it.
-        gradients = [backward.graph.tensors[d] for d in backward.gradients.values()]
-        opset = rules.opset.extended(backward.graph.fragments)
-        find_examples(backward.graph, gradients, (), (), opset)
+    if sweep.axes and any(rules.is_own(op.name) for op in sweep.graph.operations):
+        refuse_meeting(backward, rules.opset)
     return backward if recompute is None else within(backward, recompute)
 
 
@@ -205,7 +203,7 @@ class _Sweep:
         stopped: tuple[Tensor, ...],
         rules: Rules,
         returned: Sequence[str],
-        per_example: bool,
+        per_example: PerExample,
     ) -> None:
         self.wrt, self.outputs, self.stopped = wrt, outputs, stopped
         self.rules, self.named = rules, frozenset((*wrt, *stopped))
@@ -214,7 +212,9 @@ class _Sweep:
         opset = rules.opset.extended(graph.fragments)
         kept = {graph.tensors[name] for name in returned} if returned else ()
         graph = without_detours(graph, self.named.union(kept, *own))
-        if per_example:
+        self.axes: Axes = {}
+        if per_example is not False:
+            self.axes = axes_of(graph, outputs, per_example)
             graph = without_loops(graph, opset)
         self.supply = NameSupply(graph.tensors)
         # The numbers of a rule do not depend on a constant that is equal to them.
@@ -231,13 +231,14 @@ class _Sweep:
         self.traces = Traces(self.emit)
         self.names = GradientNames()
         self.gradients: dict[Tensor, Tensor] = {}
-        self.per_example = per_example
         self.separation: Separation | None = None
         # Shared tensors whose gradients get an axis for the one example that there is.
         self.single: Set[Tensor] = frozenset()
-        if per_example:
-            ends = self.graph, outputs, wrt, self.activity.tensors, opset
-            if (examples := find_examples(*ends)).count == 1:
+        if self.axes:
+            ends = outputs, wrt, self.activity.tensors, opset
+            examples = find_examples(self.graph, self.axes, *ends)
+            self.axes = {**examples.axes(wrt), **self.axes}
+            if examples.count == 1:
                 self.single = {x for x in wrt if x not in examples.places}
             else:
                 self.separation = Separation(self.emit, examples)
@@ -429,7 +430,8 @@ class _Sweep:
             tuple(names[tensor] for tensor in self.stopped),
             tuple(op for op in self.graph.operations if is_loop(op)),
             broadcasts=undone,
-            per_example=self.per_example,
+            per_example=bool(self.axes),
+            example_axes={names[x]: axis for x, axis in self.axes.items()},
         )
 
     def _told(self, target: Tensor) -> str:

@@ -1,7 +1,7 @@
 """Where the examples of a batch are in each tensor, and whether they meet.
 
-Axis 0 of all inputs counts examples. From there they are followed through the graph, to an
-axis of each tensor that depends on an input: an operation moves that axis, or leaves it where
+An axis of each input counts examples. From there they are followed through the graph, to an
+axis of each tensor that depends on one: an operation moves that axis, or leaves it where
 it is, or joins it with others. Examples meet where an operation computes an element from
 several of them: a sum over the batch, a slice of it, batch normalization by its moments.
 What depends on no input is shared by all examples.
@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
+from nnef_grad.autodiff.backward import Backward
+from nnef_grad.autodiff.example_axes import Axes, axes_of, shape_text
 from nnef_grad.autodiff.places import (
     HAS_ITEMS,
     REPEATED,
@@ -46,6 +48,18 @@ class Examples:
     operands: Mapping[Operation, Mapping[Tensor, Place]] = field(default_factory=dict)
     own: Set[Tensor] = frozenset()
 
+    def axes(self, tensors: Iterable[Tensor]) -> Axes:
+        """The axes that count examples, of those tensors of which one axis does nothing
+        else; None for what is shared.
+        """
+        extents = {x: x.shape[at] for x in tensors if (at := self._axis(x)) is not None}
+        alone = {x for x, extent in extents.items() if extent == self.count}
+        return {x: self._axis(x) for x in tensors if x not in extents or x in alone}
+
+    def _axis(self, tensor: Tensor) -> int | None:
+        place = self.places.get(tensor)
+        return None if place is None or not tensor.rank else place.axis
+
     def of(self, operation: Operation) -> Mapping[Tensor, Place]:
         """Where the examples are in what an operation has and makes."""
         every = (*operation.inputs, *operation.outputs)
@@ -62,6 +76,7 @@ class Examples:
 
 def find_examples(
     graph: Graph,
+    axes: Axes,
     outputs: Sequence[Tensor],
     wrt: Sequence[Tensor],
     active: Iterable[Tensor],
@@ -71,32 +86,35 @@ def find_examples(
     with respect to.
 
     Args:
-        graph: the graph, in which axis 0 of all inputs counts examples.
-        outputs: the outputs, whose axis 0 does.
+        graph: the graph.
+        axes: the axis of each input and output that counts examples.
+        outputs: the outputs.
         wrt: what they are differentiated with respect to.
         active: what gradients flow through: a shared tensor of these that has an item for
             each example must have been made so from what has none.
         opset: the operations that there are.
 
     Raises:
-        UsageError: axis 0 of an input or output does not count examples.
+        UsageError: the axis of an input or output does not count examples.
         NoDerivativeError: the examples meet in an operation, which the error names, or it
             is not known to keep them apart.
     """
     graph = _in_known_operations(graph, opset)
     operations = _needed(graph.operations, (*outputs, *wrt))
-    count = _count(graph, operations)
+    count = _count(graph, operations, axes)
     if count == 1:
-        inputs = (op.outputs[0] for op in operations if op.name == "external")
+        made = (op.outputs[0] for op in operations if op.name == "external")
+        inputs = [x for x in made if has_examples(x, axes)]
         places = dict.fromkeys(_dependent(operations, inputs), Place(0))
-        _check_outputs(graph, outputs, count, dict.fromkeys(outputs, Place(0)))
+        places |= {x: _place(x, axes) for x in inputs}
+        _check_outputs(graph, axes, outputs, count)
         return Examples(count, places)
     active = _dependent(operations, active)
     # Shared tensors that have an item for each example: those that gradients flow through,
     # and data that such are made of.
     repeated: dict[Tensor, Place] = {}
     while True:
-        search = _Search(graph, count, repeated)
+        search = _Search(graph, count, axes, repeated)
         search.follow(operations, outputs)
         found = {x: p for x, p in search.own.items() if x in active}
         if not found.keys() - search.places.keys():
@@ -106,18 +124,35 @@ def find_examples(
             (x, *_) = found.keys() - search.places.keys()
             raise NoDerivativeError(HAS_ITEMS.format("", graph.names[x]))
         repeated |= further
-    _check_outputs(graph, outputs, count, {**search.own, **search.places})
+    found = {**search.own, **search.places}
+    _check_outputs(graph, axes, outputs, count, found)
     own = search.own.keys() - search.places.keys()
     return Examples(count, search.places, search.operands, own)
 
 
+def has_examples(x: Tensor, axes: Axes) -> bool:
+    """Whether an axis of a tensor, an input or output, counts examples."""
+    return axes.get(x) is not None
+
+
+def _place(x: Tensor, axes: Axes) -> Place:
+    return Place(axes[x] or 0)
+
+
 def _check_outputs(
-    graph: Graph, outputs: Iterable[Tensor], count: int, places: Mapping[Tensor, Place]
+    graph: Graph,
+    axes: Axes,
+    outputs: Iterable[Tensor],
+    count: int,
+    places: Mapping[Tensor, Place] | None = None,
 ) -> None:
     for y in outputs:
-        if places.get(y) != Place(0) or y.shape[:1] != (count,):
-            what = f"axis 0 of the output '{graph.names[y]}'"
-            raise UsageError(f"{what}, of shape {_text(y)}, does not count examples")
+        axis, *_ = place = _place(y, axes)
+        is_there = places is None or places.get(y) == place
+        if not is_there or y.shape[axis : axis + 1] != (count,):
+            what = f"axis {axis} of the output '{graph.names[y]}'"
+            message = f"{what}, of shape {shape_text(y)}, does not count examples"
+            raise UsageError(message)
 
 
 def _dependent(
@@ -151,6 +186,14 @@ def _repeated_in(
         ]
         result |= {x: Place(x.shape.index(count)) for x in data} or {tensor: place}
     return result
+
+
+def refuse_meeting(backward: Backward, opset: OpSet) -> None:
+    """Refuses gradients in which examples meet, whatever the rules of the user do."""
+    graph = backward.graph
+    gradients = [graph.tensors[name] for name in backward.gradients.values()]
+    axes = axes_of(graph, gradients, backward.axes)
+    find_examples(graph, axes, gradients, (), (), opset.extended(graph.fragments))
 
 
 def without_loops(graph: Graph, opset: OpSet) -> Graph:
@@ -188,24 +231,23 @@ def _needed(
     return found[::-1]
 
 
-def _count(graph: Graph, operations: Iterable[Operation]) -> int:
-    """How many examples there are: the extent of axis 0 of all inputs."""
-    inputs = [op.outputs[0] for op in operations if op.name == "external"]
-    if not (inputs := inputs or [*graph.inputs]):
-        raise UsageError("there is no input, whose axis 0 counts examples")
+def _count(graph: Graph, operations: Iterable[Operation], axes: Axes) -> int:
+    """How many examples there are: the extent of the axis of all inputs that have them."""
+    needed = (op.outputs[0] for op in operations if op.name == "external")
+    inputs = [x for x in needed if has_examples(x, axes)]
+    inputs = inputs or [x for x in graph.inputs if has_examples(x, axes)]
+    if not inputs:
+        raise UsageError("no input has an axis that counts examples")
     first, *_ = inputs
+    extents = {x: x.shape[(at := axes[x] or 0) : at + 1] for x in inputs}
     for x in inputs:
-        if not x.rank or not first.rank or x.shape[0] != first.shape[0]:
-            both = " and ".join(
-                f"'{graph.names[t]}' {_text(t)}" for t in {first: 0, x: 0}
-            )
-            what = "axis 0 of all inputs counts examples, and their shapes are"
-            raise UsageError(f"{what} {both}")
-    return first.shape[0]
-
-
-def _text(tensor: Tensor) -> str:
-    return f"[{', '.join(map(str, tensor.shape))}]"
+        told = f"axis {axes[x]} of '{graph.names[x]}', of shape {shape_text(x)},"
+        if not extents[x]:
+            raise UsageError(f"{told} should count examples, and is not there")
+        if extents[x] != extents[first]:
+            other = f"axis {axes[first]} of '{graph.names[first]}', of shape {shape_text(first)},"
+            raise UsageError(f"{other} and {told} do not count the same examples")
+    return first.shape[axes[first] or 0]
 
 
 class _Search:
@@ -214,9 +256,14 @@ class _Search:
     """
 
     def __init__(
-        self, graph: Graph, count: int, repeated: Mapping[Tensor, Place]
+        self,
+        graph: Graph,
+        count: int,
+        axes: Axes,
+        repeated: Mapping[Tensor, Place],
     ) -> None:
         self.graph, self.count, self.repeated = graph, count, repeated
+        self.axes = axes
         self.places: dict[Tensor, Place] = {}
         self.operands: dict[Operation, Mapping[Tensor, Place]] = {}
         # The shared tensors that have an item for each example.
@@ -228,7 +275,8 @@ class _Search:
         for operation in operations:
             made = operation.outputs
             if operation.name == "external":
-                self.places[made[0]] = Place(0)
+                if has_examples(made[0], self.axes):
+                    self.places[made[0]] = _place(made[0], self.axes)
             elif not self.places.keys().isdisjoint(operation.inputs):
                 self._add(operation, None, RULES)
             else:
@@ -238,8 +286,9 @@ class _Search:
 
         for y in outputs:
             # It may be a gradient, which is a constant of a linear function.
-            if y not in self.places and y.shape[:1] == (self.count,):
-                self.own[y] = Place(0)
+            place = _place(y, self.axes)
+            if y not in self.places and self.count in y.shape[place.axis :][:1]:
+                self.own[y] = place
 
     def _add(
         self, operation: Operation, wanted: Place | None, rules: Mapping[str, Rule]

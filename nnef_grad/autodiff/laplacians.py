@@ -15,7 +15,14 @@ from math import prod
 from nnef_grad.autodiff.backward import Backward, Kind, Wrt, wrt_tensors
 from nnef_grad.autodiff.batching import batch
 from nnef_grad.autodiff.composed import emitter_after, of_gradients
-from nnef_grad.autodiff.compositions import MAX_ROWS, identity, jvp, one_output
+from nnef_grad.autodiff.compositions import (
+    MAX_ROWS,
+    axis_found,
+    identity,
+    jvp,
+    one_output,
+)
+from nnef_grad.autodiff.example_axes import PerExample, apart
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
@@ -31,14 +38,15 @@ def laplacian(
     wrt: Wrt = "inputs",
     outputs: Sequence[str] | None = None,
     stop: Sequence[str] = (),
+    per_example: PerExample = True,
     rules: Rules | None = None,
 ) -> Backward:
     """The Laplacian of an output, for each example, as a graph: the sum of the second
     derivatives by each element of a tensor.
 
     Args:
-        graph, stop, rules: as for `differentiate`. Axis 0 of all inputs and of the output
-            counts examples.
+        graph, stop, per_example, rules: as for `differentiate`. There is always one for
+            each example.
         wrt: the tensor; optional if there is only one input.
         outputs: the one output; optional if there is only one.
 
@@ -51,10 +59,12 @@ def laplacian(
         NoDerivativeError: as for `differentiate`; or the examples meet in an operation.
     """
     x = _one_tensor(graph, wrt, "Laplacian")
+    _refuse_one_for_all(per_example, "Laplacian")
     along = partial(jvp, wrt=[x], stop=stop, rules=rules)
-    first = along(graph, outputs=outputs, per_example=True)
+    first = along(graph, outputs=outputs, per_example=per_example)
     again = along(first.graph, outputs=[*first.gradients.values()])
-    second = replace(again, outputs=first.outputs)
+    axes = first.example_axes
+    second = replace(again, outputs=first.outputs, per_example=True, example_axes=axes)
     tangents = [first.seeds[x], second.seeds[x]]
 
     def total(emit: Emitter, bent: Tensor, _: Tensor) -> Tensor:
@@ -71,14 +81,15 @@ def divergence(
     wrt: Wrt = "inputs",
     outputs: Sequence[str] | None = None,
     stop: Sequence[str] = (),
+    per_example: PerExample = True,
     rules: Rules | None = None,
 ) -> Backward:
     """The divergence of an output, for each example, as a graph: the sum of the derivatives
     of each element by the element of a tensor at the same place.
 
     Args:
-        graph, stop, rules: as for `differentiate`. Axis 0 of all inputs and of the output
-            counts examples.
+        graph, stop, per_example, rules: as for `differentiate`. There is always one for
+            each example.
         wrt: the tensor, of the shape of the output; optional if there is only one input.
         outputs: the one output; optional if there is only one.
 
@@ -90,17 +101,23 @@ def divergence(
         NoDerivativeError: as for `differentiate`; or the examples meet in an operation.
     """
     x = _one_tensor(graph, wrt, "divergence")
-    output = one_output(graph, outputs, [graph.tensors[x]], per_example=True)
+    _refuse_one_for_all(per_example, "divergence")
+    output, _ = one_output(graph, outputs, [graph.tensors[x]], per_example)
     if output.shape != (shape := graph.tensors[x].shape):
         both = f"{list(output.shape)} and {list(shape)}"
         message = f"'{graph.names[output]}' and '{x}' must have one shape"
         raise UsageError(f"a divergence is that of a field: {message}, not {both}")
     first = jvp(
-        graph, wrt=[x], outputs=outputs, stop=stop, per_example=True, rules=rules
+        graph,
+        wrt=[x],
+        outputs=outputs,
+        stop=stop,
+        per_example=per_example,
+        rules=rules,
     )
 
     def total(emit: Emitter, moved: Tensor, rows: Tensor) -> Tensor:
-        axes = [0, *range(2, moved.rank)]
+        axes = [axis for axis in range(moved.rank) if axis != 1 + first.axis(x)]
         own = emit("mul", moved, rows, hint="own")
         sums = emit("sum_reduce", own, axes=axes, hint="sums")
         return emit("squeeze", sums, axes=axes)
@@ -115,6 +132,11 @@ def _one_tensor(graph: Graph, wrt: Wrt, what: str) -> str:
         listed = ", ".join(f"'{graph.names[x]}'" for x in targets)
         raise UsageError(f"a {what} is that of one tensor: name one of {listed}")
     return graph.names[targets[0]]
+
+
+def _refuse_one_for_all(per_example: PerExample, what: str) -> None:
+    if per_example is False:
+        raise UsageError(f"a {what} is one for each example of a batch")
 
 
 def _trace(
@@ -132,11 +154,12 @@ def _trace(
     (name,) = first.gradients.values()
     emit = emitter_after(first.graph, rules, ())
     directions = [first.graph.tensors[tangent] for tangent in tangents]
-    count = prod(directions[0].shape[1:])
+    axis = axis_found(first, x)
+    count = prod(apart(directions[0].shape, axis)[1])
     if has_symbols(count) or count > MAX_ROWS:
         most = f"{MAX_ROWS} directions are the most, and '{x}' has {count} for each example"
         raise UsageError(f"a {kind} takes all directions at once: {most}")
-    rows = {t: identity(emit, t, t.shape[1:]) for t in directions}
+    rows = {t: identity(emit, t, axis) for t in directions}
     many = batch(emit, first.graph, rows)
 
     def traced(emit: Emitter, moved: Tensor) -> Tensor:

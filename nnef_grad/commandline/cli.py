@@ -208,6 +208,12 @@ OPTIONS: Groups = {
             **FLAG,
         ),
         option(
+            "--example-axis",
+            "Compute derivatives of each example, which another axis counts in some inputs or "
+            "outputs, x=1, or none in inputs that all share, x=shared; separated by commas.",
+            **{**_TENSORS, "metavar": "NAME=AXIS"},
+        ),
+        option(
             "--seed",
             "Take the gradient of each output as an input, or use ones, to differentiate the "
             "sum of all output elements.",

@@ -106,6 +106,7 @@ class Deriving:
     stop: tuple[str, ...]
     derivative: str | None
     per_example: bool
+    example_axis: tuple[str, ...]
     seed: str
     with_outputs: bool
     also: tuple[str, ...]
@@ -129,7 +130,7 @@ class Deriving:
         further = {
             "with_outputs": self.with_outputs,
             "also": opened.named(split(self.also)),
-            "per_example": self.per_example,
+            "per_example": self._examples(opened),
         }
         settings |= {name: value for name, value in further.items() if value}
         if self.derivative is None:
@@ -140,19 +141,29 @@ class Deriving:
         function: Any = getattr(nnef_grad, self.derivative.replace("-", "_"))
         for name in further.keys() & settings.keys() - signature(function).parameters:
             is_each = name == "per_example"
-            why = _EXAMPLES[self.derivative] if is_each else "returns no other outputs"
+            why = "is a mean over the batch" if is_each else "returns no other outputs"
             message = f"--{self.derivative} {why}"
             raise UsageError(f"{message}: leave out --{name.replace('_', '-')}")
         backward: nnef_grad.Backward = function(opened.graph, **settings)
         return backward
 
+    def _examples(self, opened: Opened) -> bool | dict[str, int | None]:
+        """Whether there are derivatives of each example, and by which axes."""
+        pairs = [example_axis(text) for text in split(self.example_axis)]
+        names = opened.named([name for name, _ in pairs])
+        axes = dict(zip(names, (axis for _, axis in pairs), strict=True))
+        return axes or self.per_example
 
-# What some derivatives are of the examples of a batch, always.
-_EXAMPLES = {
-    "gradient-penalty": "is a mean over the batch",
-    "laplacian": "is one for each example",
-    "divergence": "is one for each example",
-}
+
+def example_axis(text: str) -> tuple[str, int | None]:
+    """A value of --example-axis: the name of a tensor, and its axis, if it has one."""
+    with expecting("--example-axis", "x=1, or x=shared,", text):
+        name, _, axis = text.rpartition("=")
+        if not name:
+            raise ValueError(text)
+        return name, None if axis == "shared" else int(axis)
+
+
 # The graph itself, in the place of a derivative.
 _FORWARD = "forward"
 
@@ -165,7 +176,16 @@ def _refuse_derivatives(
     own = {**vars(deriving), **vars(checking), "seed": seed, "split": split}
     own["recompute"] = recompute
     words = [
-        *("wrt", "outputs", "stop", "per_example", "seed", "with_outputs", "split"),
+        *(
+            "wrt",
+            "outputs",
+            "stop",
+            "per_example",
+            "example_axis",
+            "seed",
+            "with_outputs",
+            "split",
+        ),
         "recompute",
         *("check", "inputs", "report"),
     ]

@@ -310,22 +310,25 @@ class _Comparison:
         where there is one for each example, examples have weights of their own, too.
         """
         self.weights, rank = {**weights}, self.tensors[name].rank
-        is_jacobian, per_example = (
-            self.backward.kind == "jacobian",
-            self.backward.per_example,
-        )
-        if is_jacobian:
-            (weight,) = weights.values()
+        backward, per_example = self.backward, self.backward.per_example
+        axes = {self.tensors[x]: at for x, at in backward.example_axes.items()}
+        if backward.kind == "jacobian":
+            ((output, weight),) = weights.items()
+            if per_example:
+                weight = np.moveaxis(weight, axes[output] or 0, 0)
             rows = weight.reshape(len(weight) if per_example else 1, 1, -1)
             own = gradient.shape[weight.ndim :]
             each = rows @ gradient.reshape(len(rows), rows.size // len(rows), -1)
             gradient = each.reshape((len(rows), *own) if per_example else own)
+            if per_example and gradient.ndim == rank:
+                return np.moveaxis(gradient, 0, axes[self.tensors[name]] or 0)
         if not per_example or gradient.ndim == rank:
             return np.asarray(gradient)
         generator = np.random.default_rng([self.seed, len(gradient)])
         of_examples = generator.standard_normal(len(gradient))
         for y, w in weights.items():
-            self.weights[y] = w * of_examples.reshape(-1, *[1] * (w.ndim - 1))
+            others = [axis for axis in range(w.ndim) if axis != axes[y]]
+            self.weights[y] = w * np.expand_dims(of_examples, others)
         return np.asarray(np.tensordot(of_examples, gradient, 1))
 
     def _weights(self) -> dict[Tensor, Array]:

@@ -14,6 +14,7 @@ import numpy as np
 from nnef_grad.autodiff import compositions, laplacians
 from nnef_grad.autodiff.backward import Backward, Wrt
 from nnef_grad.autodiff.differentiate import differentiate
+from nnef_grad.autodiff.example_axes import PerExample
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.arrays import Array, Data
 from nnef_grad.base.choices import Dialect, RuntimeName
@@ -66,7 +67,7 @@ def function(
     wrt: Wrt | None = None,
     outputs: Sequence[str] | None = None,
     stop: Sequence[str] = (),
-    per_example: bool = False,
+    per_example: PerExample = False,
     runtime: RuntimeName = "fastest",
     example_inputs: Sequence[Any] | Mapping[str, Any] = (),
     data: Data | None = None,
@@ -153,7 +154,10 @@ def _opened(
 
 
 def _derived(
-    opened: Opened, derivative: str, settings: Mapping[str, Any], per_example: bool
+    opened: Opened,
+    derivative: str,
+    settings: Mapping[str, Any],
+    per_example: PerExample,
 ) -> Backward:
     """The derivative of a model, with its outputs where these can be had."""
     if derivative not in _FUNCTIONS:
@@ -166,10 +170,10 @@ def _derived(
     }
     if derivative == "gradient":
         given.setdefault("wrt", opened.wrt)
-    if per_example:
+    if per_example is not False:
         if "per_example" not in allowed:
             raise UsageError(f"the derivative '{derivative}' has no 'per_example'")
-        given["per_example"] = True
+        given["per_example"] = _named_axes(opened, per_example)
     if "with_outputs" in allowed:
         given["with_outputs"] = True
     derived: Backward = function(opened.graph, rules=opened.rules, **given)
@@ -183,6 +187,13 @@ def _named(opened: Opened, names: str | Sequence[str]) -> str | list[str]:
     if isinstance(names, str):
         return opened.named([own.get(names, names)])[0]
     return opened.named([own.get(name, name) for name in names])
+
+
+def _named_axes(opened: Opened, per_example: PerExample) -> PerExample:
+    """The axes that count examples, by the names in the graph."""
+    if not isinstance(per_example, Mapping):
+        return per_example
+    return {_named(opened, [x])[0]: axis for x, axis in per_example.items()}
 
 
 class _Names(NamedTuple):

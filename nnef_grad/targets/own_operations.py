@@ -24,7 +24,7 @@ from nnef_grad.interpreter.registry import Evaluation, enter
 from nnef_grad.interpreter.shape import cast, gather
 from nnef_grad.language.library import FragmentFile
 from nnef_grad.language.syntax import Fragment
-from nnef_grad.ops.join import gather_shape, one_hot
+from nnef_grad.ops.join import gather_shape, one_hot, positions
 from nnef_grad.ops.registry import SHAPES, OpSet
 from nnef_grad.ops.shape import reshaped, transposed
 from nnef_grad.targets.conditions import set_to
@@ -162,7 +162,57 @@ def _scattered(op: Operation, near: Relations) -> Decompose | None:
         return None
     if not is_instance(near, matrix, partial(one_hot, extent=extent), column):
         return None
-    return partial(_added_rows, column, _is_in_range(column, extent, near))
+    return partial(_added_rows, column, _is_in_range(column, extent, near), None)
+
+
+@found_by("onnxruntime", "matmul")
+def _scattered_for_each(op: Operation, near: Relations) -> Decompose | None:
+    """The same for each example of a batch, of a known size."""
+    index = near.chain(op.operands[0], "select", "eq", "cast")
+    if index is None or not op.attributes["transposeA"] or op.outputs[0].rank != 3:
+        return _scattered(op, near)
+    (column,), (matrix, _) = index.inputs, op.inputs
+    count, taken, extent = matrix.shape
+    if column.shape != (count, taken, 1) or column.dtype != "integer":
+        return None
+    is_known = not has_symbols((count, taken, extent))
+    if not is_known or not is_instance(
+        near, matrix, partial(_one_hots, extent=extent), column
+    ):
+        return None
+    return partial(_added_rows, column, _is_in_range(column, extent, near), None)
+
+
+@found_by("onnxruntime", "add")
+def _scattered_onto(op: Operation, near: Relations) -> Decompose | None:
+    """Rows are added to what they would be added to later: no second tensor is as large."""
+    x, y = op.operands
+    for onto, product in ((x, near.producer(y)), (y, near.producer(x))):
+        if product is None or product.name != "matmul" or not isinstance(onto, Tensor):
+            continue
+        (rows,) = product.outputs
+        if near.uses[rows] > 1 or onto.shape != rows.shape:
+            continue
+        if (form := _scattered_for_each(product, near)) is not None:
+            return _instead(form, product, onto)
+    return None
+
+
+def _instead(form: Any, product: Operation, onto: Tensor) -> Decompose:
+    """The form of a product, in the place of a sum, added to the other term of it."""
+    column, is_in_range, _ = form.args
+
+    def added(emit: Emitter, _: Operation) -> Sequence[Operand]:
+        return _added_rows(column, is_in_range, onto, emit, product)
+
+    return added
+
+
+def _one_hots(emit: Emitter, column: Operand, extent: int) -> Tensor:
+    """`one_hot`, as it is batched."""
+    numbers = emit("unsqueeze", positions(emit, extent), axes=[0])
+    taken = emit("eq", emit("cast", column, dtype="scalar"), numbers)
+    return emit("select", taken, 1.0, 0.0)
 
 
 def _is_in_range(column: Tensor, extent: int, near: Relations) -> bool:
@@ -179,20 +229,37 @@ def _is_in_range(column: Tensor, extent: int, near: Relations) -> bool:
 
 
 def _added_rows(
-    column: Tensor, is_in_range: bool, emit: Emitter, op: Operation
+    column: Tensor,
+    is_in_range: bool,
+    onto: Tensor | None,
+    emit: Emitter,
+    op: Operation,
 ) -> Sequence[Operand]:
-    """The rows, added to zeros where they are from; zeros for indices out of range,
-    which a product leaves out, and which end the process of tract. It reads numbers as
-    indices.
+    """The rows, added to zeros, or onto a tensor, where they are from; zeros for indices
+    out of range, which a product leaves out, and which end the process of tract. It reads
+    numbers as indices.
     """
     (_, rows), (y,) = op.inputs, op.outputs
     if not is_in_range:
         index = emit("cast", column, dtype="scalar", hint="index")
-        column = emit("clamp", index, 0.0, y.shape[0] - 1.0, hint="place")
+        column = emit("clamp", index, 0.0, y.shape[-2] - 1.0, hint="place")
         inside = emit("eq", column, index, hint="in_range")
         rows = emit("select", inside, rows, 0.0, hint="rows")
-    zeros = tract_core(emit, "broadcast", 0.0, shape=y.shape, hint="zeros")
-    return [tract_core(emit, "scatter_nd", zeros, column, rows, reduction="add")]
+    if y.rank == 3:
+        column = _with_examples(emit, column)
+    if onto is None:
+        onto = tract_core(emit, "broadcast", 0.0, shape=y.shape, hint="zeros")
+    return [tract_core(emit, "scatter_nd", onto, column, rows, reduction="add")]
+
+
+def _with_examples(emit: Emitter, column: Tensor) -> Tensor:
+    """Each index after the number of its example, whose rows it is an index of."""
+    count, taken, _ = column.shape
+    numbers = reshaped(emit, positions(emit, count), (count, 1, 1), hint="example")
+    examples = emit("tile", numbers, repeats=[1, taken, 1], hint="examples")
+    if column.dtype == "integer":
+        column = emit("cast", column, dtype="scalar", hint="index")
+    return emit("concat", (examples, column), axis=2, hint="indices")
 
 
 # ---- Sums from one end of an axis with symbols to each element ----

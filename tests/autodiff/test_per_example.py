@@ -191,6 +191,13 @@ def test_a_straight_line_has_no_laplacian() -> None:
     assert not found["laplacian_x"].any()
 
 
+@pytest.mark.parametrize("derive", [nnef_grad.laplacian, nnef_grad.divergence])
+def test_traces_are_those_of_examples(derive: Any) -> None:
+    graph = nnef_grad.loads(document("x = external(shape = [3, 2]);\ny = sqr(x);"))
+    with pytest.raises(UsageError, match="is one for each example of a batch"):
+        derive(graph, per_example=False)
+
+
 # ---- Of what is shared ----
 
 
@@ -393,8 +400,8 @@ def test_other_derivatives_are_refused_alike(derive: Any) -> None:
 @pytest.mark.parametrize(
     ("body", "inputs", "message"),
     [
-        ("x = external(shape = [3, 2]);\nu = external(shape = [1, 2]);\ny = mul(x, u);", "x, u", "axis 0 of all inputs counts examples, and their shapes are 'x' [3, 2] and 'u' [1, 2]"),
-        ("x = external(shape = []);\ny = sin(x);", "x", "axis 0 of all inputs counts examples, and their shapes are 'x' []"),
+        ("x = external(shape = [3, 2]);\nu = external(shape = [1, 2]);\ny = mul(x, u);", "x, u", "axis 0 of 'x', of shape [3, 2], and axis 0 of 'u', of shape [1, 2], do not count the same examples"),
+        ("x = external(shape = []);\ny = sin(x);", "x", "axis 0 of 'x', of shape [], should count examples, and is not there"),
         ("x = external(shape = [3, 2]);\ny = transpose(x, axes = [1, 0]);", "x", "axis 0 of the output 'y', of shape [2, 3], does not count examples"),
         ("x = external(shape = [3, 2]);\nw = variable(shape = [2], label = 'w');\ny = sin(w);", "x", "axis 0 of the output 'y', of shape [2], does not count examples"),
     ],

@@ -108,6 +108,11 @@ def test_a_scalar_output_needs_no_seed() -> None:
     assert [*found.gradients] == ["weight"]
 
 
+class Turned(torch.nn.Module):  # type: ignore[misc,name-defined]
+    def forward(self, x: Any) -> Any:
+        return x.T
+
+
 def test_other_derivatives() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Tanh()).double()
     x, v = torch.randn(2, 3, 4, dtype=torch.float64)
@@ -119,6 +124,17 @@ def test_other_derivatives() -> None:
     found = derived("jacobian", wrt="input", per_example=True)(x).gradients["input"]
     wanted = torch.func.vmap(torch.func.jacrev(module))(x)
     torch.testing.assert_close(found, wanted)
+    columns = torch.nn.Sequential(Turned(), module, Turned())
+    axes = {"input": 1, "output": 1}
+    turned = nnef_grad.function(
+        columns,
+        "jacobian",
+        wrt="input",
+        per_example=axes,
+        example_inputs=[x.T],
+        **EXACT,
+    )
+    torch.testing.assert_close(turned(x.T).gradients["input"], wanted)
     outputs, tangents = derived("jvp")(x, seed=v)
     wanted = torch.autograd.functional.jvp(module, x, v)
     torch.testing.assert_close((outputs["output"], tangents["output"]), wanted)
@@ -193,7 +209,10 @@ def test_mistakes_in_a_call(call: Any, message: str) -> None:
         ({"derivative": "jacobien"}, "the derivative is one of gradient, jacobian"),
         ({"wrt": ["W"]}, "the graph has no tensor 'W'"),
         ({"runtime": "onnx"}, "the runtime is one of onnxruntime"),
-        ({"derivative": "laplacian", "per_example": True}, "has no 'per_example'"),
+        (
+            {"derivative": "gradient_penalty", "per_example": True},
+            "has no 'per_example'",
+        ),
     ],
 )
 def test_mistakes_in_what_is_asked_for(settings: dict[str, Any], message: str) -> None:

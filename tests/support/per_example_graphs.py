@@ -20,6 +20,7 @@ import nnef_grad
 from nnef_grad import Backward, Graph
 from nnef_grad.autodiff.batching import batch
 from nnef_grad.base.errors import NoDerivativeError
+from nnef_grad.base.frozen import NOTHING
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.passes import prune
 from nnef_grad.graph.symbols import example_sizes, with_numbers
@@ -129,15 +130,24 @@ def pair_of(graph: RandomGraph, count: int = COUNT) -> Pair:
     return Pair(one, many, names, examples_of(graph, count), {}, data)
 
 
-def batched(graph: Graph, count: int) -> tuple[Graph, Names]:
-    """A graph for so many examples, whose inputs and outputs have them along axis 0; and
-    the names of its outputs, by those in the graph.
+def batched(
+    graph: Graph, count: int, axes: Mapping[str, int] = NOTHING
+) -> tuple[Graph, Names]:
+    """A graph for so many examples, whose outputs have them along axis 0, as its inputs
+    have, but for those with other axes; and the names of its outputs, by those in the
+    graph.
     """
     emit = Emitter(OpSet().extended(graph.fragments), {})
-    many = {}
+    many: dict[Any, Any] = {}
+    inputs: list[Any] = []
     for x in graph.inputs:
-        shape = (count, *x.shape)
-        many[x] = emit.emit_named(graph.names[x], "external", x.dtype, shape=shape)
+        at = axes.get(name := graph.names[x], 0)
+        shape = (*x.shape[:at], count, *x.shape[at:])
+        many[x] = given = emit.emit_named(name, "external", x.dtype, shape=shape)
+        inputs.append(given)
+        if at:
+            order = [at, *(axis for axis in range(given.rank) if axis != at)]
+            many[x] = emit("transpose", given, axes=order)
     found = batch(emit, graph, many)
     outputs = {
         graph.names[y]: emit.emit_named(f"{graph.names[y]}_each", "copy", x=found[y])
@@ -146,7 +156,7 @@ def batched(graph: Graph, count: int) -> tuple[Graph, Names]:
     }
     operations = tuple(emit.operations)
     names = emit.assigned_names(operations, ())
-    ends = tuple(many.values()), tuple(outputs.values())
+    ends = tuple(inputs), tuple(outputs.values())
     whole = prune(Graph("many", *ends, operations, names))
     return whole, {name: names[y] for name, y in outputs.items()}
 
