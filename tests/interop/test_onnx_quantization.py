@@ -111,6 +111,21 @@ def test_constant_codes_are_a_variable(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_constant_codes_have_the_name_in_the_file(tmp_path: Path) -> None:
+    """Quantizers call the numbers of a bias as it was called."""
+    node = onnx.helper.make_node
+    nodes = [
+        node("DequantizeLinear", ["w", "scale"], ["fc.weight"]),
+        node("Mul", ["x", "fc.weight"], ["y"]),
+    ]
+    constants = {"w": np.ones((2, 2), np.int8), "scale": np.float32(0.5)}
+    model = from_onnx(file_of(tmp_path, nodes, constants, [2, 2]))
+    backward = nnef_grad.differentiate(model.graph)
+    to_onnx(backward, tmp_path / "b.onnx", model.data, in_file=model.in_file)
+    outputs = onnx.load(tmp_path / "b.onnx").graph.output
+    assert [y.name for y in outputs] == ["grad_x", "grad_fc.weight"]
+
+
 @pytest.mark.parametrize("bits", [4, 8])
 def test_constant_codes_of_one_scale_are_a_variable(bits: int, tmp_path: Path) -> None:
     kind = {4: onnx.TensorProto.INT4, 8: onnx.TensorProto.INT8}[bits]
