@@ -122,6 +122,21 @@ def test_small_integers_stay_in_single_precision(tmp_path: Any) -> None:
     assert onnx.TensorProto.DOUBLE not in types
 
 
+def test_places_in_a_table_of_open_sizes(tmp_path: Any) -> None:
+    """The number of places may be large, and the constants beside it are in its precision."""
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        net (float[n, m] x, int64[3, 2] i) => (float[3] y) { y = GatherND(x, i) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    model = interop.from_onnx(tmp_path / "m.onnx")
+    interop.to_onnx(nnef_grad.differentiate(model.graph), tmp_path / "b.onnx")
+    x, seed = np.ones((3, 4), np.float32), np.array([1, 2, 4], np.float32)
+    fed = {"x": x, "i": np.array([[0, 1], [2, -1], [0, 1]]), "grad_y": seed}
+    (found,) = onnxruntime.InferenceSession(tmp_path / "b.onnx").run(None, fed)
+    wanted = np.zeros((3, 4))
+    wanted[0, 1], wanted[2, 3] = 5, 2
+    np.testing.assert_array_equal(found, wanted)
+
+
 # ---- Integers of fewer bits go on with the first one after the last one ----
 
 _LIMITS: dict[str, tuple[int, int]] = {
