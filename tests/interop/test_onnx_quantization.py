@@ -90,6 +90,20 @@ def test_fake_quantization(tmp_path: Path, dtype: Any, axis: int | None) -> None
     np.testing.assert_allclose(results["grad_x"], leaf.grad, rtol=1e-6)
 
 
+@pytest.mark.parametrize("zero", [np.int8(5), np.int8([-128, 127])])
+def test_codes_of_infinity(zero: Any, tmp_path: Path) -> None:
+    """The first and the last one, which have no gradient, as the logarithm of zero has."""
+    constants = {"scale": np.full(zero.shape, 0.5, np.float32), "zero": zero}
+    path = file_of(tmp_path, around(1), constants, [3, 2])
+    x = np.float32([[-np.inf, np.inf], [np.inf, -np.inf], [0.2, -0.2]])
+    graph, data = from_onnx(path)
+    backward = nnef_grad.differentiate(graph, wrt="x", with_outputs=True)
+    to_onnx(backward, tmp_path / "b.onnx", data)
+    found = run(tmp_path / "b.onnx", {"x": x, "grad_y": np.ones((3, 2), np.float32)})
+    np.testing.assert_array_equal(found["y"], run(path, {"x": x})["y"])
+    np.testing.assert_array_equal(found["grad_x"], [[0, 0], [0, 0], [1, 1]])
+
+
 def test_constant_codes_are_a_variable(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     w = random.integers(-128, 128, (6, 4)).astype(np.int8)

@@ -39,7 +39,9 @@ def _quantized(node: Node, x: Any, scale: Any, zero: Any) -> Any:
     offset, x = _codes(node, zero), node.scalars(x)
     kind = np.iinfo(offset.dtype)
     level = node("div", x, _along_axis(node, scale, x), hint="level")
-    rounded = _rounded(node, level)
+    # One beyond all codes, lest infinity has no nearest number.
+    ends = kind.min - float(offset.max()) - 1, kind.max - float(offset.min()) + 1
+    rounded = _rounded(node, node("clamp", level, *ends, hint="near"))
     if offset.any():
         moved = _along_axis(node, offset.astype(float), x)
         rounded = node("add", rounded, moved, hint="moved")
