@@ -222,7 +222,7 @@ def test_products_of_matrices_wrap_around(most: int, tmp_path: Any) -> None:
     interop.to_onnx(backward, written, read.data, in_file=read.in_file)
     with np.errstate(over="ignore"):
         wanted = (i @ c).astype(np.float32)
-    x, seed = np.float32([3]), random.normal(size=(3, 2)).astype(np.float32)
+    x, seed = np.array([3], np.float32), random.normal(size=(3, 2)).astype(np.float32)
     forward = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     (y,) = forward.run(None, {"i": i, "x": x})
     np.testing.assert_array_equal(y, wanted * 3)
