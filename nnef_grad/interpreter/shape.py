@@ -66,9 +66,11 @@ def cast(input: Array, dtype: npt.DTypeLike) -> Array:
         return input if is_text else _text(input)
     if kind == "i" and input.dtype.kind == "f":
         floor = np.floor(input)
-        fits = np.abs(floor) < 2.0**63
-        require(fits.all(), "only finite numbers of 63 bits can be cast to integers")
-        return floor.astype(np.int64)
+        require(
+            (floor < 2.0**63).all(), "only numbers below 2^63 can be cast to integers"
+        )
+        # As runtimes do: the logarithm of 0 is cast in branches that are not taken.
+        return np.maximum(floor, -(2.0**63)).astype(np.int64)
     try:
         return input.astype(np.float64 if kind == "f" else np.int64)
     except ValueError as error:

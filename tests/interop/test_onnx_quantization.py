@@ -90,6 +90,20 @@ def test_fake_quantization(tmp_path: Path, dtype: Any, axis: int | None) -> None
     np.testing.assert_allclose(results["grad_x"], leaf.grad, rtol=1e-6)
 
 
+@pytest.mark.parametrize("zero", [np.int8(5), np.array([-128, 127], np.int8)])
+def test_codes_of_infinity(zero: Any, tmp_path: Path) -> None:
+    """The first and the last one, which have no gradient, as the logarithm of zero has."""
+    constants = {"scale": np.full(zero.shape, 0.5, np.float32), "zero": zero}
+    path = file_of(tmp_path, around(1), constants, [3, 2])
+    x = np.array([[-np.inf, np.inf], [np.inf, -np.inf], [0.2, -0.2]], np.float32)
+    graph, data = from_onnx(path)
+    backward = nnef_grad.differentiate(graph, wrt="x", with_outputs=True)
+    to_onnx(backward, tmp_path / "b.onnx", data)
+    found = run(tmp_path / "b.onnx", {"x": x, "grad_y": np.ones((3, 2), np.float32)})
+    np.testing.assert_array_equal(found["y"], run(path, {"x": x})["y"])
+    np.testing.assert_array_equal(found["grad_x"], [[0, 0], [0, 0], [1, 1]])
+
+
 def test_constant_codes_are_a_variable(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     w = random.integers(-128, 128, (6, 4)).astype(np.int8)
@@ -109,6 +123,21 @@ def test_constant_codes_are_a_variable(tmp_path: Path) -> None:
     (wanted,) = run(path, {"x": x}, is_optimised=False).values()
     found = nnef_grad.evaluate(model.graph, {"x": x}, model.data)["y"]
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_constant_codes_have_the_name_in_the_file(tmp_path: Path) -> None:
+    """Quantizers call the numbers of a bias as it was called."""
+    node = onnx.helper.make_node
+    nodes = [
+        node("DequantizeLinear", ["w", "scale"], ["fc.weight"]),
+        node("Mul", ["x", "fc.weight"], ["y"]),
+    ]
+    constants = {"w": np.ones((2, 2), np.int8), "scale": np.float32(0.5)}
+    model = from_onnx(file_of(tmp_path, nodes, constants, [2, 2]))
+    backward = nnef_grad.differentiate(model.graph)
+    to_onnx(backward, tmp_path / "b.onnx", model.data, in_file=model.in_file)
+    outputs = onnx.load(tmp_path / "b.onnx").graph.output
+    assert [y.name for y in outputs] == ["grad_x", "grad_fc.weight"]
 
 
 @pytest.mark.parametrize("bits", [4, 8])

@@ -399,6 +399,41 @@ def fake(x: Any, scale: float, zero: int, first: int = 0, last: int = 255) -> An
     )
 
 
+@pytest.mark.parametrize("has_kinds", [True, False])
+def test_an_embedding_of_codes(has_kinds: bool, tmp_path: Path) -> None:
+    """Whose tables are variables."""
+    shapes = {
+        "words": (6, 8),
+        "places": (9, 8),
+        "table": (2, 8),
+        "gamma": (8,),
+        "beta": (8,),
+    }
+    tables = {n: codes(i, np.uint8, *s) for i, (n, s) in enumerate(shapes.items())}
+    weights = {**tables, "s": np.float32(0.03), "z": np.uint8(60)}
+    kinds, table = ("kinds", "table") if has_kinds else ("", "")
+    given = [
+        "s",
+        "s",
+        "s" if has_kinds else "",
+        "s",
+        "s",
+        "z",
+        "z",
+        "z" if has_kinds else "",
+        "z",
+        "z",
+    ]
+    nodes = f"""y, m = com.microsoft.QEmbedLayerNormalization <epsilon = 1e-3>
+        (ids, {kinds}, words, places, {table}, gamma, beta, mask, {", ".join(given)})"""
+    fed = {"ids": IDS, "mask": MASK} | ({"kinds": IDS % 2} if has_kinds else {})
+    path = model_of(Case(nodes, fed, weights, "float[N] y, int32[N] m"), tmp_path)
+    graph, data = interop.from_onnx(path)
+    assert {*graph.labels} == tables.keys() - (set() if has_kinds else {"table"})
+    found, wanted = nnef_grad.evaluate(graph, fed, data), run(path, fed)
+    np.testing.assert_allclose(found["y"], wanted["y"], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["QLinearMatMul", "QLinearConv", "QLinearAdd"])
 def test_gradients_of_codes_are_those_of_pytorch(name: str, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")

@@ -122,6 +122,21 @@ def test_small_integers_stay_in_single_precision(tmp_path: Any) -> None:
     assert onnx.TensorProto.DOUBLE not in types
 
 
+def test_places_in_a_table_of_open_sizes(tmp_path: Any) -> None:
+    """The number of places may be large, and the constants beside it are in its precision."""
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        net (float[n, m] x, int64[3, 2] i) => (float[3] y) { y = GatherND(x, i) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    model = interop.from_onnx(tmp_path / "m.onnx")
+    interop.to_onnx(nnef_grad.differentiate(model.graph), tmp_path / "b.onnx")
+    x, seed = np.ones((3, 4), np.float32), np.array([1, 2, 4], np.float32)
+    fed = {"x": x, "i": np.array([[0, 1], [2, -1], [0, 1]]), "grad_y": seed}
+    (found,) = onnxruntime.InferenceSession(tmp_path / "b.onnx").run(None, fed)
+    wanted = np.zeros((3, 4))
+    wanted[0, 1], wanted[2, 3] = 5, 2
+    np.testing.assert_array_equal(found, wanted)
+
+
 # ---- Integers of fewer bits go on with the first one after the last one ----
 
 _LIMITS: dict[str, tuple[int, int]] = {
@@ -182,3 +197,36 @@ def _wrapped_numbers(op: str, i: Any, j: Any) -> Any:
         c, d = np.int32(65599), np.int32(31)
         return (i * c + j * d) * d
     return {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}[op](i, j)
+
+
+@pytest.mark.parametrize("most", [60_000, 2**31 - 1])
+def test_products_of_matrices_wrap_around(most: int, tmp_path: Any) -> None:
+    """Exactly, below 2^53."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 14]>
+        net (int32[3, 6] i, float[1] x) => (float[3, 2] y) <int32[6, 2] c> {
+            k = MatMul (i, c)
+            f = Cast <to = 1> (k)
+            y = Mul (f, x)
+        }"""
+    )
+    random = np.random.default_rng(0)
+    i, c = (random.integers(0, 60_000, n).astype(np.int32) for n in ((3, 6), (6, 2)))
+    c[0] = most
+    i[:, 0] = 40_000
+    model.graph.initializer.append(onnx.numpy_helper.from_array(c, "c"))
+    onnx.save(model, tmp_path / "model.onnx")
+    read = interop.from_onnx(tmp_path / "model.onnx")
+    backward = nnef_grad.differentiate(read.graph, with_outputs=True)
+    written = tmp_path / "backward.onnx"
+    interop.to_onnx(backward, written, read.data, in_file=read.in_file)
+    with np.errstate(over="ignore"):
+        wanted = (i @ c).astype(np.float32)
+    x, seed = np.array([3], np.float32), random.normal(size=(3, 2)).astype(np.float32)
+    forward = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    (y,) = forward.run(None, {"i": i, "x": x})
+    np.testing.assert_array_equal(y, wanted * 3)
+    session = onnxruntime.InferenceSession(written)
+    found = session.run(["y", "grad_x"], {"i": i, "x": x, "grad_y": seed})
+    np.testing.assert_array_equal(found[0], y)
+    np.testing.assert_allclose(found[1], [(wanted * seed).sum()], rtol=1e-5)

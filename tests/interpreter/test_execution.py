@@ -346,8 +346,8 @@ def test_scalars_are_of_single_or_double_precision(dtype: Any) -> None:
         ("gather(x, i)", {"x": [3], "i": [2]}, {"i": [0, 3]}, "gather: the items of 'indices' must be in 0..2, the positions on axis 0"),
         ("gather(x, i)", {"x": [3], "i": [2]}, {"i": [0, -1]}, "gather: the items of 'indices' must be in 0..2, the positions on axis 0"),
         ("sample(x, i, size = [2])", {"x": [3], "i": [3]}, {"i": [0, 1, 2]}, "sample: the items of 'index' must be in 0..1, the elements of a window"),
-        ("cast<integer>(x)", {"x": [2]}, {"x": [1.0, NAN]}, "cast: only finite numbers of 63 bits can be cast to integers"),
-        ("cast<integer>(x)", {"x": [2]}, {"x": [1.0, 1e19]}, "cast: only finite numbers of 63 bits can be cast to integers"),
+        ("cast<integer>(x)", {"x": [2]}, {"x": [1.0, NAN]}, "cast: only numbers below 2^63 can be cast to integers"),
+        ("cast<integer>(x)", {"x": [2]}, {"x": [1.0, 1e19]}, "cast: only numbers below 2^63 can be cast to integers"),
         ("max_roi_pool(x, r, i, output_size = [2])", {"x": [2, 1, 3], "r": [1, 2], "i": [1]}, {"i": [2]}, "max_roi_pool: the items of 'batch_index' must be in 0..1"),
         ("roi_resample(x, r, i, output_size = [2])", {"x": [2, 1, 3], "r": [1, 2], "i": [1]}, {"r": [[0.0, INF]]}, "roi_resample: the items of 'rois' must be finite"),
     ],
@@ -361,6 +361,12 @@ def test_values_that_have_no_result(
     assert caught.value.message == expected
     assert caught.value.span is not None
     assert caught.value.span.text == operation.split("(")[0].split("<")[0]
+
+
+def test_what_is_below_all_integers_is_cast_to_the_least() -> None:
+    graph = nnef_grad.loads(model("y = cast<integer>(x)", x=[2]))
+    found = evaluate(graph, {"x": [-INF, -1e30]})["y"]
+    assert found.tolist() == [-(2**63)] * 2
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from nnef_grad.base.errors import (
 from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.conversion import MOST_ELEMENTS
 from nnef_grad.frontends.onnx.evaluation import evaluate, work_of
+from nnef_grad.frontends.onnx.narrow import in_bits
 from nnef_grad.frontends.onnx.node import (
     OPERATIONS,
     ModelValues,
@@ -100,7 +101,8 @@ class ModelReading(ModelValues):
             values = values if isinstance(values, list) else [values]
             self.spend(sum(_size(x) for x in values))
             if operands and source_of_type(node.kind, self.version) == 0:
-                values[0] = node.like(operands[0], values[0])
+                alike = node.like(operands[0], values[0])
+                values[0] = in_bits(node, alike, operands)
         self.narrow[proto.output[0]] = self.narrow_type(proto, operands)
         results = dict(zip(proto.output, values, strict=False))
         for name, x in results.items():

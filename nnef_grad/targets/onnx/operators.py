@@ -20,6 +20,7 @@ from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.parts import slice_positions
 from nnef_grad.ops.windows import AxisWindows, is_reverse, windows_of
 from nnef_grad.targets.onnx.nodes import Nodes, writer
+from nnef_grad.targets.onnx.precision import DOUBLE
 from nnef_grad.targets.tensors import DTYPES
 
 
@@ -45,7 +46,10 @@ Attributes = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 def _first(nodes: Nodes, op: Operation) -> list[str]:
-    return [_own(nodes, op.operands[0])]
+    """The operand; a number is in double precision where the result is."""
+    (x, *_), (y, *_) = op.operands, op.outputs
+    is_wide = not isinstance(x, Tensor) and y.dtype == DOUBLE
+    return [nodes.operand(x, y.dtype if is_wide else _dtype(x))]
 
 
 def _aligned(nodes: Nodes, op: Operation) -> list[str]:

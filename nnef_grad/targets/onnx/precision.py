@@ -32,6 +32,12 @@ def _total(op: Operation, size: float) -> float:
     return size * (INDEX if has_symbols(given) else prod(given) / max(prod(kept), 1))
 
 
+def _product(op: Operation, *sizes: float) -> float:
+    """Of a product of matrices: of as many products as the rows are long."""
+    (length,) = op.inputs[0].shape[-2 if op.settings["transposeA"] else -1 :][:1]
+    return prod(sizes) * (INDEX if has_symbols([length]) else length)
+
+
 # How far from zero results may be, given how far the operands are.
 _SIZES: Mapping[str, Callable[..., float]] = {
     **dict.fromkeys(
@@ -41,6 +47,7 @@ _SIZES: Mapping[str, Callable[..., float]] = {
         lambda op, *sizes: max(sizes),
     ),
     **dict.fromkeys(("add", "sub"), lambda op, *sizes: sum(sizes)),
+    "matmul": _product,
     "mul": lambda op, *sizes: prod(sizes),
     "sqr": lambda op, size: size**2,
     "sum_reduce": _total,

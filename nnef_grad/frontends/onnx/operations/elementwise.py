@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import reduce
 from math import prod
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.autodiff.ranges import INDEX
+from nnef_grad.frontends.onnx.narrow import wrapped
 from nnef_grad.frontends.onnx.node import FORMULAS, NARROW, Node, onnx_op
 from nnef_grad.frontends.values import (
     broadcast_shapes,
@@ -71,32 +72,8 @@ def _binary(node: Node, x: Any, y: Any) -> Any:
         end, rank = len(shape_of(y)), len(shape_of(x))
         after = rank - end - node.along(0, x)
         y = node("unsqueeze", y, axes=list(range(end, end + after)))
-    z = node(_READ[node.kind], *node.aligned(x, y))
-    bits = NARROW.get(node.reading.narrow_type(node.proto, [x, y]))
-    is_tensor = isinstance(z, Tensor) and z.dtype == "integer"
-    return _in_bits(node, z, (x, y), *bits) if bits and is_tensor else z
+    return node(_READ[node.kind], *node.aligned(x, y))
 
-
-def _in_bits(
-    node: Node, z: Tensor, operands: Sequence[Any], first: int, count: int
-) -> Any:
-    """A sum, difference or product that goes on with the first integer after the last one.
-    Operands whose bounds are not known are taken to be indices.
-    """
-    size = node.reading.integer_size(_READ[node.kind], operands)
-    is_below = first == 0 and node.kind == "Sub"
-    if size < first + count and not is_below:
-        node.reading.sizes[z] = size
-        return z
-    if size > _DIGITS:
-        node.warn("beyond 2^53 its integers lose digits, and wrap around elsewhere")
-    whole = _wrapped(node, z, z, first, count)
-    node.reading.sizes[whole] = float(first + count)
-    return whole
-
-
-# Double precision, which ONNX files have for large integers, holds all below.
-_DIGITS = 2**53
 
 _SEVERAL = {"Max": "max", "Mean": "add", "Min": "min", "Sum": "add"}
 
@@ -190,22 +167,12 @@ def _cast(node: Node, x: Any, like: Any = None) -> Any:
     whole = node.converted(x, dtype)
     bits = NARROW.get(node.get("to", 0))
     is_whole = bits is None or is_known(whole) or _is_index(node, x, *bits)
-    return whole if bits is None or is_whole else _wrapped(node, x, whole, *bits)
+    return whole if bits is None or is_whole else wrapped(node, x, whole, *bits)
 
 
 def _is_index(node: Node, x: Any, first: int, count: int) -> bool:
     """Whether what is not known of integers is that they are among some of many bits."""
     return count > INDEX and node.reading.range_of(x).integer_size < first + count
-
-
-def _wrapped(node: Node, x: Any, whole: Any, first: int, count: int) -> Any:
-    """Integers as some of few bits, unless they are certainly among these."""
-    own = node.reading.range_of(x)
-    if first - 1 < own.lower and own.upper < first + count:
-        return whole
-    settings = {"first": float(first), "count": float(count)}
-    number = node.expand("wrapped", node.scalars(whole), **settings)
-    return node("cast", number, dtype="integer")
 
 
 # The data types of NNEF, by the numbers that ONNX has for types.

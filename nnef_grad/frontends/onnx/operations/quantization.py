@@ -12,7 +12,12 @@ import numpy as np
 from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.expansions.products import matmul
 from nnef_grad.frontends.onnx.node import Node, onnx_op
-from nnef_grad.frontends.onnx.operations.fused import attention_of, microsoft, sum_of
+from nnef_grad.frontends.onnx.operations.fused import (
+    DOMAIN,
+    attention_of,
+    microsoft,
+    sum_of,
+)
 from nnef_grad.frontends.values import is_known, shape_of
 
 _BLOCKS = "block scales are not supported"
@@ -34,7 +39,9 @@ def _quantized(node: Node, x: Any, scale: Any, zero: Any) -> Any:
     offset, x = _codes(node, zero), node.scalars(x)
     kind = np.iinfo(offset.dtype)
     level = node("div", x, _along_axis(node, scale, x), hint="level")
-    rounded = _rounded(node, level)
+    # One beyond all codes, lest infinity has no nearest number.
+    ends = kind.min - float(offset.max()) - 1, kind.max - float(offset.min()) + 1
+    rounded = _rounded(node, node("clamp", level, *ends, hint="near"))
     if offset.any():
         moved = _along_axis(node, offset.astype(float), x)
         rounded = node("add", rounded, moved, hint="moved")
@@ -73,13 +80,13 @@ def _quantize_by_range(node: Node, x: Any) -> list[Any]:
 def _dequantize(node: Node, x: Any, scale: Any, zero: Any = None) -> Any:
     """(x - zero) * scale. Of constant codes it is a variable, which can be trained."""
     node.require(not node.get("block_size", 0), _BLOCKS)
-    return _meant(node, x, scale, zero)
+    return _meant(node, x, scale, zero, node.proto.output[0])
 
 
 def _meant(
-    node: Node, x: Any, scale: Any, zero: Any, name: str = "", axis: int | None = None
+    node: Node, x: Any, scale: Any, zero: Any, name: str, axis: int | None = None
 ) -> Any:
-    """The numbers that codes mean; of constant codes, a variable of some name."""
+    """The numbers that codes mean; of constant codes, a variable that has a name in the file."""
     if is_known(x):
         offset = _codes(node, zero)
         factor = _along_axis(node, node.known(scale, "its scale"), x, axis)
@@ -87,7 +94,7 @@ def _meant(
         single = np.asarray(centered * np.asarray(factor), np.float32)
         if not single.ndim:
             return single
-        return node.reading.variable(name or node.hint, single)
+        return node.reading.variable(name, single)
     x = _centered(node, x, zero, axis)
     return node("mul", x, _along_axis(node, scale, x, axis))
 
@@ -201,6 +208,23 @@ def _of_one(node: Node, *_: Any) -> Any:
 def _joined_codes(node: Node, *operands: Any) -> Any:
     parts = [_operand(node, place) for place in range(2, len(operands), 3)]
     return _result(node, node.other("Concat", *parts), 0)
+
+
+@microsoft("QEmbedLayerNormalization")
+def _embedding_of_codes(node: Node, ids: Any, segments: Any, *codes: Any) -> list[Any]:
+    tables = [
+        None if x is None else _meant(node, x, *_settings(node, place))
+        for place, x in enumerate(codes[:5])
+    ]
+    operands = ids, segments, *tables, node.operand(7)
+    found: list[Any] = node.other(f"{DOMAIN}.EmbedLayerNormalization", *operands)
+    return found
+
+
+def _settings(node: Node, place: int) -> tuple[Any, Any, str]:
+    """Scale, zero point and name of a table, which are in three rows."""
+    scale, zero = node.operand(8 + place), node.operand(13 + place)
+    return scale, zero, node.proto.input[2 + place]
 
 
 # ---- Products of whole numbers ----
