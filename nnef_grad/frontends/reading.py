@@ -338,6 +338,8 @@ class Reading(Evaluator):
             numbers = self._numbers(np.asarray(value))
             return self.cast(numbers, dtype, hint, span)
         array = converted(value, dtype)
+        if array.dtype.kind == "f" and (holes := np.isnan(array)).any():
+            return self._with_holes(array, holes, hint, span)
         _refuse_unwritten(array, span)
         if not array.ndim:
             return simple(array)
@@ -347,6 +349,19 @@ class Reading(Evaluator):
             raise InvalidGraphError(message, span)
         attributes = {"shape": list(array.shape), "value": items.tolist()}
         return self._emit(STDLIB["constant"], attributes, dtype, hint, span)
+
+    def _with_holes(self, array: Array, holes: Array, hint: str, span: Span) -> Tensor:
+        """Numbers some of which are NaN, which has no literal in NNEF: a square root is."""
+        is_all = bool(holes.all())
+        below = self.materialize(
+            np.full(array.shape if is_all else (), -1.0), "scalar", hint, span
+        )
+        nan: Tensor = self.emitter("sqrt", below, hint=hint if is_all else "nan")
+        if is_all:
+            return nan
+        where = self.materialize(holes, "logical", "holes", span)
+        numbers = np.where(holes, 0.0, array)
+        return self.standard("select", [where, nan, numbers], {}, None, hint, span)
 
     def _numbers(self, extents: Any) -> Any:
         """Extents with symbols as scalars."""
@@ -422,8 +437,6 @@ def _with_axes(fragment: Fragment, values: Values) -> Mapping[str, Any]:
 
 def _refuse_unwritten(numbers: Array, place: Span) -> None:
     """Refuses numbers that no text of NNEF has, and no reader would take."""
-    if numbers.dtype.kind == "f" and np.isnan(numbers).any():
-        raise InvalidGraphError(_NO_NUMBER, place)
     if numbers.dtype.kind == "i" and (numbers != numbers.astype(np.int32)).any():
         raise InvalidGraphError("an integer of the graph has more than 32 bits", place)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import prod
+from math import isnan, prod
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,10 @@ def _constant(node: Node, _: Any) -> Any:
     if 0 in shape:
         # It is known to be empty, whatever its other extents are.
         return np.zeros([1 if has_symbols(n) else n for n in shape], value.dtype)
+    if isnan(items[0]):
+        # Which has no literal in NNEF.
+        below = node("constant", shape=shape, value=[-1.0], hint="below_zero")
+        return node("sqrt", below)
     return node("constant", dtype=dtype_of(value), shape=shape, value=items)
 
 
