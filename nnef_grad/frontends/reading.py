@@ -361,7 +361,10 @@ class Reading(Evaluator):
             return nan
         where = self.materialize(holes, "logical", "holes", span)
         numbers = np.where(holes, 0.0, array)
-        return self.standard("select", [where, nan, numbers], {}, None, hint, span)
+        chosen: Tensor = self.standard(
+            "select", [where, nan, numbers], {}, None, hint, span
+        )
+        return chosen
 
     def _numbers(self, extents: Any) -> Any:
         """Extents with symbols as scalars."""
