@@ -70,6 +70,9 @@ def with_names(
             names.get(name, name): replace(q, tensor=names.get(name, name))
             for name, q in graph.quantization.items()
         },
+        datum_types={
+            names.get(name, name): dtype for name, dtype in graph.datum_types.items()
+        },
     )
 
 

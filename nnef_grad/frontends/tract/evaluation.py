@@ -53,6 +53,7 @@ class DocumentReading(Reading):
     Attributes:
         numbers: the variables that were read as numbers.
         failed: the names whose statements have failed.
+        datum_types: the data types of inputs that NNEF does not have, by their names.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class DocumentReading(Reading):
         self.is_in_loop = False
         self.numbers: set[Tensor] = set()
         self.failed: set[str] = set()
+        self.datum_types: dict[str, str] = {}
 
     def _identifier(self, node: syntax.Identifier, scope: Scope, hint: str) -> Any:
         name = node.name

@@ -214,6 +214,7 @@ class _GraphBody:
             declared=self.declared - {*STDLIB},
             warnings=tuple(sorted(self.reading.warnings, key=Problem.position)),
             facts=facts_learned(),
+            datum_types=self.reading.datum_types,
         )
 
     def _run(self, place: int, statement: syntax.Assignment) -> None:
