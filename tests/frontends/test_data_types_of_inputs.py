@@ -41,7 +41,10 @@ def test_tract_takes_the_same_feeds(
     data = {"w": w, **lowered.data}
     nnef_grad.save(lowered.graph, tmp_path / "backward", data=data)
     x = x.astype(np.float16 if scalars == "f16" else np.float32)
-    dy, i = np.float32([[1, 2], [3, 4], [5, 6]]), np.array([1, 4, 1], FEEDS[integers])
+    dy, i = (
+        np.arange(6, dtype=np.float32).reshape(3, 2),
+        np.array([1, 4, 1], FEEDS[integers]),
+    )
     model = tract.nnef().load(str(tmp_path / "backward")).into_runnable()
     grad_x, grad_w, y = (r.to_numpy() for r in model.run([i, x, dy]))
     wanted = np.zeros((5, 2))

@@ -85,10 +85,10 @@ class Comparison:
         toward = {x: d / longest for x, d in toward.items()}
         yield min(
             _relative(
-                difference(self.in_lite, step), difference(self.interpreted, step)
+                self.difference(self.in_lite, toward, step),
+                self.difference(self.interpreted, toward, step),
             )
             for step in LITE_STEPS
-            for difference in [lambda loss, h: self.difference(loss, toward, h)]
         )
         drawn = {
             name: self.rng.standard_normal(x.shape) * (np.abs(x).mean() + 1e-3)

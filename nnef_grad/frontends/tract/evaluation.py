@@ -18,7 +18,7 @@ from nnef_grad.frontends.reading import Reading
 from nnef_grad.frontends.tract.library import REFUSED, TRACT_LIBRARY, builtin, idiom_of
 from nnef_grad.frontends.values import is_known
 from nnef_grad.frontends.view import View, entering
-from nnef_grad.graph.extents import OpenExtentError
+from nnef_grad.graph.extents import Dimension, OpenExtentError
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.graph.learning import symbol_of
 from nnef_grad.language import syntax
@@ -54,6 +54,7 @@ class DocumentReading(Reading):
         numbers: the variables that were read as numbers.
         failed: the names whose statements have failed.
         datum_types: the data types of inputs that NNEF does not have, by their names.
+        counted: the first of the numbers that are counted along an open axis.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class DocumentReading(Reading):
         self.numbers: set[Tensor] = set()
         self.failed: set[str] = set()
         self.datum_types: dict[str, str] = {}
+        self.counted: dict[Tensor, Dimension] = {}
 
     def _identifier(self, node: syntax.Identifier, scope: Scope, hint: str) -> Any:
         name = node.name
