@@ -143,7 +143,8 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
     _refuse(common.lacking(graph.operations), graph.names, runtimes)
     graph = put_inputs_first(graph)
     verify(graph)
-    there = graph.tensors
+    # tract computes with codes what it has quantization info about.
+    there = graph.labels if "tract" in common.names else graph.tensors
     quantization = {n: q for n, q in graph.quantization.items() if n in there}
     return Lowered(replace(graph, quantization=quantization), data)
 

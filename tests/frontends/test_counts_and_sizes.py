@@ -147,3 +147,17 @@ def test_fragments_make_no_inputs() -> None:
     with pytest.raises(nnef_grad.InvalidGraphError, match="makes no inputs") as caught:
         nnef_grad.loads(text)
     assert "<string>:4:" in str(caught.value)
+
+
+def test_quantization_info_is_no_business_of_tract(tmp_path: Path) -> None:
+    """A gradient in it is computed in floating point: tract adds no codes to numbers."""
+    graph = nnef_grad.loads(QUANTIZED, quant=f'"v": {INFO}\n"y": {INFO}')
+    lowered = nnef_grad.lower(nnef_grad.differentiate(graph).graph, "tract")
+    nnef_grad.save(lowered.graph, tmp_path / "backward", data=lowered.data)
+    x = np.linspace(0, 2, 6, dtype=np.float32).reshape(2, 3)
+    text = (tmp_path / "backward" / "graph.nnef").read_text("utf-8")
+    folder = tmp_path / "again"
+    folder.mkdir()
+    assert not (tmp_path / "backward" / "graph.quant").exists()
+    (dx,) = in_tract(text, {"x": x, "dy": np.ones_like(x)}, folder)
+    np.testing.assert_allclose(dx, 2 * x, rtol=1e-6)
