@@ -161,3 +161,26 @@ def test_quantization_info_is_no_business_of_tract(tmp_path: Path) -> None:
     assert not (tmp_path / "backward" / "graph.quant").exists()
     (dx,) = in_tract(text, {"x": x, "dy": np.ones_like(x)}, folder)
     np.testing.assert_allclose(dx, 2 * x, rtol=1e-6)
+
+
+def symbols_spelled(*symbols: str) -> str:
+    lines = "".join(f"extension tract_symbol {symbol};\n" for symbol in symbols)
+    body = "x = external(shape = [2, __1]); y = tanh(x);"
+    return f"{HEAD}{lines}graph net( x ) -> ( y ) {{ {body} }}"
+
+
+def test_symbols_are_spelled_with_underscores() -> None:
+    """As tract writes them without extended identifiers: their lines have the names."""
+    graph = nnef_grad.loads(symbols_spelled("♥1"), symbols={"♥1": 3})
+    assert graph.inputs[0].shape == (2, 3)
+    graph = nnef_grad.loads(symbols_spelled("♥1"))
+    again = nnef_grad.loads(nnef_grad.dumps(nnef_grad.differentiate(graph)))
+    assert again.inputs[0].shape == graph.inputs[0].shape
+    sized = nnef_grad.loads(symbols_spelled("♥1"), input_shapes={"x": (2, 5)})
+    assert sized.inputs[0].shape == (2, 5)
+
+
+def test_a_symbol_of_the_spelling_is_meant() -> None:
+    sizes = {"♥1": 3, "__1": 4}
+    graph = nnef_grad.loads(symbols_spelled("♥1", "__1"), symbols=sizes)
+    assert graph.inputs[0].shape == (2, 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
@@ -30,6 +31,21 @@ from nnef_grad.storage.data import VariableData
 # declared order.
 EXPANSIONS: dict[str, Callable[..., Any]] = {}
 expansion = entering(EXPANSIONS)
+
+
+def spelling(name: str) -> str:
+    """A name as tract writes it without extended identifiers: with underscores."""
+    plain = "".join(c if c.isalnum() else "_" for c in name)
+    return plain if name[:1].isalpha() or name[:1] == "_" else f"_{plain}"
+
+
+def symbol_names(symbols: Collection[str]) -> dict[str, str]:
+    """The symbol that each name stands for: those of extension lines have other spellings
+    elsewhere, unless two have the same.
+    """
+    spelled = Counter(map(spelling, symbols))
+    one = (name for name in symbols if spelled[spelling(name)] == 1)
+    return {spelling(n): n for n in one} | {n: n for n in symbols}
 
 
 class Given(NamedTuple):
@@ -70,6 +86,7 @@ class DocumentReading(Reading):
         declared = Joined(TRACT_LIBRARY, emitter.opset.declarations)
         self.scope_library = extended(document.fragments, declared)
         self.symbols = symbols
+        self.symbol_names = symbol_names(symbols)
         self.given = given
         self.is_in_loop = False
         self.numbers: set[Tensor] = set()
@@ -83,9 +100,10 @@ class DocumentReading(Reading):
             return scope[name]
         if name in self.failed:
             raise NoValueError(name)
-        if name in self.symbols:
-            number = self.symbols[name]
-            return symbol_of(name) if number is None else number
+        if name in self.symbol_names:
+            own = self.symbol_names[name]
+            number = self.symbols[own]
+            return symbol_of(own) if number is None else number
         if name == "inf":  # which NNEF cannot write
             return LARGEST
         near = suggestion(name, [*scope, *self.symbols])
