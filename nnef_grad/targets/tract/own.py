@@ -63,6 +63,14 @@ def _cubed(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [emit("mul", emit("mul", x, x, hint="squared"), x)]
 
 
+@found_by("tract", "sigmoid")
+@where()
+def _exact_sigmoid(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """tract's own is near to 1e-9, and what is smaller, with its slope, is all error."""
+    rest = emit("exp", emit("neg", op.operands[0], hint="opposite"), hint="rest")
+    return [emit("div", 1.0, emit("add", rest, 1.0, hint="whole"))]
+
+
 @found_by("tract", "desample")
 def _desampled_in_lines(op: Operation, near: Relations) -> Decompose | None:
     """tract takes elements that are a stride apart one by one, and runs as a whole."""
