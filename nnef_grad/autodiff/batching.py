@@ -21,6 +21,7 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate_body
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
+from nnef_grad.graph.names import with_suffix
 from nnef_grad.ops import traits
 from nnef_grad.ops.registry import OpSet
 from nnef_grad.ops.shape import reshaped, transposed
@@ -83,7 +84,7 @@ def _batched(
     if (form := _RULES.get(operation.name)) is None:
         raise _refusal(operation, "values")
     emit.origin = operation.origin
-    emit.naming = f"{{}}_{emit.called(operation.outputs[0])}".format
+    emit.naming = with_suffix(emit.called(operation.outputs[0]))
     op = _Many(emit, operation, many)
     first, *others = form(op)
     if isinstance(first, float):

@@ -415,6 +415,7 @@ class _Sweep:
             declared=self.graph.custom_operations,
             notes=notes,
             facts=self.graph.facts,
+            datum_types=self.graph.datum_types,
         )
         full = sources.values() if ones else ()
         graph = finished(graph, self.graph, self.emit, self.supply.taken, full)

@@ -82,6 +82,8 @@ def fit(
             numbers = numbers_of(x, place) if isinstance(x, Tensor) else None
             return x if numbers is None else numbers
 
+        if (fragment.name, name) in _JOINED and isinstance(value, list):
+            value = _joined(value)
         try:
             fitted[name] = _fitted(types[name], value, known)
         except MisfitError:
@@ -97,6 +99,17 @@ def fit(
                 f"{message}, not {brief(described(value))}{advice}", places[name]
             ) from None
     return fitted
+
+
+# Where tract puts the arrays within an array side by side.
+_JOINED = {("reshape", "shape"), ("tile", "repeats")}
+
+
+def _joined(parts: list[Any]) -> list[Any]:
+    """The items of arrays in an array, with what else is in it."""
+    is_array = [not isinstance(x, Tensor) and np.ndim(x) == 1 for x in parts]
+    rows = [[*items_of(x)] if a else [x] for a, x in zip(is_array, parts, strict=True)]
+    return [item for row in rows for item in row]
 
 
 def _fitted(type_: Type, value: Any, known: Known) -> Any:

@@ -111,6 +111,8 @@ _OF_EXTENTS: dict[str, Any] = {
     "min": np.frompyfunc(minimum, 2, 1),
     "eq": np.frompyfunc(are_equal, 2, 1),
     "ne": np.frompyfunc(lambda x, y: not are_equal(x, y), 2, 1),
+    # They are whole.
+    **dict.fromkeys(("ceil", "floor", "round"), np.asarray),
 }
 
 

@@ -243,10 +243,7 @@ def _converted(name: str) -> Any:
             raise
         except Exception as error:
             # Theirs are of any kind.
-            reason = str(error) or type(error).__name__
-            if isinstance(error, KeyError):
-                reason = "an operation or type is younger than the reader"
-            message = f"nnef_tools cannot read '{name}' as a TFLite file: {reason}"
+            message = f"nnef_tools cannot read '{name}' as a TFLite file: {_why(error)}"
             raise UsageError(message) from None
     for tensor in graph.tensors:
         if tensor.quant and np.any(tensor.quant.get("scale")):
@@ -257,6 +254,18 @@ def _converted(name: str) -> Any:
     except ConversionError as error:
         reasons = " ".join(str(error).split())
         raise UnsupportedError(f"'{name}' is not converted: {reasons}") from None
+
+
+# What errors of its reader are about.
+_YOUNG = "an operation or type is younger than the reader"
+_FOREIGN = "an operation of another maker has settings in a form of its own"
+_WHY = {KeyError: _YOUNG, AssertionError: _FOREIGN, AttributeError: _FOREIGN}
+
+
+def _why(error: Exception) -> str:
+    if "cannot reshape array" in str(error):
+        return f"data do not fill their shape, as those of sparse weights: {error}"
+    return _WHY.get(type(error), str(error) or type(error).__name__)
 
 
 def _complete(graph: Any, stored: bytes) -> None:

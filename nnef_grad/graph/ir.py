@@ -203,6 +203,8 @@ class Graph:
         warnings: the repairs of lenient reading, and what it would read otherwise, each a
             message with its place.
         facts: what the network says of the symbols in its shapes, a sentence each.
+        datum_types: the data types that inputs have in a file of tract, by name, where
+            NNEF has others.
     """
 
     name: str
@@ -215,12 +217,14 @@ class Graph:
     notes: tuple[str, ...] = ()
     warnings: tuple[Problem, ...] = ()
     facts: tuple[str, ...] = ()
+    datum_types: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if type(self.names) not in (FrozenDict, OpenDict):
             object.__setattr__(self, "names", FrozenDict(self.names))
-        if type(self.quantization) is not FrozenDict:
-            object.__setattr__(self, "quantization", FrozenDict(self.quantization))
+        for name in ("quantization", "datum_types"):
+            if type(mapping := getattr(self, name)) is not FrozenDict:
+                object.__setattr__(self, name, FrozenDict(mapping))
 
     @property
     def fragments(self) -> tuple[Fragment, ...]:
@@ -274,9 +278,10 @@ class Graph:
 
         if not isinstance(other, Graph):
             return NotImplemented
-        return self is other or (statements(self), self.quantization) == (
-            statements(other),
-            other.quantization,
+        return self is other or (
+            statements(self) == statements(other)
+            and self.quantization == other.quantization
+            and self.datum_types == other.datum_types
         )
 
     def __hash__(self) -> int:

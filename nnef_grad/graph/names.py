@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +29,16 @@ class NameSupply:
             self._next[wish] = number + 1
         self.taken.add(name)
         return name
+
+
+def with_suffix(name: str) -> Callable[[str], str]:
+    """Names that end in one, which may be any text."""
+    return lambda word: f"{word}_{name}"
+
+
+def with_prefix(name: str) -> Callable[[str], str]:
+    """Names that begin with one."""
+    return lambda word: f"{name}_{word}"
 
 
 def advice_on(graph: Graph, name: str, known: Sequence[str]) -> str:
@@ -69,6 +79,9 @@ def with_names(
         quantization={
             names.get(name, name): replace(q, tensor=names.get(name, name))
             for name, q in graph.quantization.items()
+        },
+        datum_types={
+            names.get(name, name): dtype for name, dtype in graph.datum_types.items()
         },
     )
 

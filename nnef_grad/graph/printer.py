@@ -52,11 +52,13 @@ def statements(graph: Graph) -> list[str]:
 
 
 def has_standard_text(graph: Graph) -> bool:
-    """Whether the standard has words for it: none for symbols, loops, registries, and names
-    of any text.
+    """Whether the standard has words for it: none for symbols, loops, registries, names of
+    any text, and inputs of other data types.
     """
     loops_or_own = (is_loop(op) or op.definition.registry for op in graph.operations)
-    return has_plain_names(graph) and not (symbols(graph) or any(loops_or_own))
+    is_typed = not graph.datum_types.keys().isdisjoint(graph.input_names)
+    odd = symbols(graph) or is_typed or any(loops_or_own)
+    return has_plain_names(graph) and not odd
 
 
 def has_plain_names(graph: Graph) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nnef_grad.base.arrays import Array, Data
 from nnef_grad.graph.ir import Graph
@@ -15,7 +16,8 @@ def compile_graph(graph: Graph, data: Data, threads: int | None) -> Run:
     """The function of a graph, lowered for tract."""
     import tract
 
-    lowered = lower(graph, "tract")
+    # It is fed what the graph has, whatever its file had.
+    lowered = lower(replace(graph, datum_types={}), "tract")
     # It multiplies no matrices of different types.
     single = in_single(data)
     with written(lowered, single) as folder, refusals("tract", "load", graph):

@@ -124,6 +124,8 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
         raise UsageError(f"the target is one of {names}, and not '{target}'")
     runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in _ALL[target]))
     runtimes += READERS.get(target, ())
+    if target != "tract":
+        graph = replace(graph, datum_types={})
     if not runtimes:
         graph = with_plain_names(passes.put_steps(graph))
         _refuse(filter(is_loop, graph.operations), graph.names, [STANDARD])
@@ -141,7 +143,8 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
     _refuse(common.lacking(graph.operations), graph.names, runtimes)
     graph = put_inputs_first(graph)
     verify(graph)
-    there = graph.tensors
+    # tract computes with codes what it has quantization info about.
+    there = graph.labels if "tract" in common.names else graph.tensors
     quantization = {n: q for n, q in graph.quantization.items() if n in there}
     return Lowered(replace(graph, quantization=quantization), data)
 

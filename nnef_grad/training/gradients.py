@@ -14,6 +14,7 @@ from typing import NamedTuple
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.source import Source
 from nnef_grad.graph.ir import Operation, Tensor
+from nnef_grad.graph.names import with_suffix
 from nnef_grad.language.parser import parse_fragments
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.types import LARGEST
@@ -98,7 +99,7 @@ def of_each(
     """The results of an operation on each gradient, called by a word."""
     results = {}
     for name, gradient in gradients.items():
-        draft.emit.naming = f"{{}}_{name}".format
+        draft.emit.naming = with_suffix(name)
         results[name] = draft.emit(operation, gradient, *operands, hint=word)
     return results
 
@@ -107,7 +108,7 @@ def finite(draft: Draft, gradients: Gradients) -> Tensor:
     """Whether all elements of all gradients are numbers: a logical tensor of rank 0."""
     parts = []
     for name, gradient in gradients.items():
-        draft.emit.naming = f"{{}}_{name}".format
+        draft.emit.naming = with_suffix(name)
         size = draft.emit("abs", gradient, hint="size")
         below = draft.emit("le", size, LARGEST, hint="below_largest")
         parts.append(draft.reduced(below, "all_reduce", "finite"))
@@ -134,7 +135,7 @@ def clipped_per_example(draft: Draft, gradients: Gradients, bound: float) -> Gra
     emit, sums = draft.emit, dict[str, Tensor]()
     factors = emit("unsqueeze", factor, axes=[0], hint="factors")
     for name, gradient in gradients.items():
-        emit.naming = f"{{}}_{name}".format
+        emit.naming = with_suffix(name)
         count, *shape = gradient.shape
         rows = reshaped(emit, gradient, (count, prod(shape)), hint="rows")
         total = emit("matmul", factors, rows, hint="clipped_row")
@@ -152,7 +153,7 @@ def noisy(draft: Draft, gradients: Gradients, deviation: float) -> Gradients:
     scaled = of_each(draft, noise, "mul", deviation, word="scaled_noise")
     results = {}
     for name, gradient in gradients.items():
-        draft.emit.naming = f"{{}}_{name}".format
+        draft.emit.naming = with_suffix(name)
         results[name] = draft.emit("add", gradient, scaled[name], hint="noisy")
     return results
 
@@ -169,7 +170,7 @@ def _factor(
     emit.origin = Operation(heading, (), settings, (result,))  # type: ignore[arg-type]
     parts = []
     for name, gradient in gradients.items():
-        emit.naming = f"{{}}_{name}".format
+        emit.naming = with_suffix(name)
         square = emit("sqr", gradient, hint="square")
         parts.append(draft.reduced(square, "sum_reduce", "squares", first))
     norm = emit("sqrt", _combined(draft, "add", parts, "square_norm"), hint="norm")

@@ -11,7 +11,7 @@ from typing import Any
 from nnef_grad.autodiff.rules import shapes_by_rule
 from nnef_grad.base.errors import InvalidGraphError, UsageError
 from nnef_grad.graph.ir import Graph, Shape, Tensor, shape_of
-from nnef_grad.graph.names import advice_on
+from nnef_grad.graph.names import advice_on, with_suffix
 from nnef_grad.language.types import SCALAR, STRING, TensorType
 from nnef_grad.ops.registry import OpSet
 from nnef_grad.ops.shape import number
@@ -226,7 +226,7 @@ def _loss(
 ) -> Tensor:
     """The loss of an output, a reduction of the axes from the first one on."""
     emit = draft.emit
-    emit.naming = f"{{}}_{name}".format
+    emit.naming = with_suffix(name)
     first, second, *others = recipe.fragment.parameters
     values = {first.name: output, second.name: target}
     values |= {p.name: recipe.setting(p) for p in others}
@@ -293,7 +293,7 @@ def _penalty(draft: Draft, name: str, factor: float) -> Tensor:
     gradient is the variable times the factor.
     """
     emit = draft.emit
-    emit.naming = f"{{}}_{name}".format
+    emit.naming = with_suffix(name)
     square = emit("sqr", draft.tensor(name), hint="square")
     total = draft.reduced(square, "sum_reduce", "squares")
     return emit("mul", total, 0.5 * factor, hint="penalty")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from nnef_grad.base.errors import UsageError
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of, tensors
+from nnef_grad.graph.names import with_suffix
 from nnef_grad.ops.registry import OpSet
 from nnef_grad.training.choice import Choice
 from nnef_grad.training.draft import Draft, sources_of
@@ -86,7 +87,7 @@ class _Optimizers:
         values = dict(zip(OPTIMIZER.begins, (variable, gradient), strict=True))
         values |= _settings(recipe, rate)
         unused = {p.name: 0.0 for p in state_parameters(recipe.fragment)}
-        emit.naming = f"{{}}_{name}".format
+        emit.naming = with_suffix(name)
         subject = emit.tensor("scalar", variable.shape, NEW + name)
         emit.origin = _heading(recipe, {**values, **held}, subject)
         before = len(emit.operations)

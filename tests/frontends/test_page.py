@@ -139,6 +139,7 @@ COVERED = {
     "extended identifiers": "test_names_of_any_text",
     "strings of any text": "test_properties_are_comments",
     "names in a loop that tract has changed": "scan_renamed",
+    "data types of inputs": "test_a_document_is_written_with_them_again",
     "inputs without elements": "test_a_cache_of_length_0_is_left_out",
     "other extension lines": "test_what_is_ignored_is_a_warning",
     "fragments and operator expressions without their extension lines": "fragments",
@@ -163,7 +164,12 @@ COVERED = {
 def test_every_difference_of_the_language_has_a_test() -> None:
     files = map(
         Path(__file__).with_name,
-        ("test_reading.py", "test_dumps.py", "test_symbols.py"),
+        (
+            "test_reading.py",
+            "test_dumps.py",
+            "test_symbols.py",
+            "test_data_types_of_inputs.py",
+        ),
     )
     tests = "".join(file.read_text("utf-8") for file in files)
     known = {model.name for model in models()}

@@ -299,3 +299,27 @@ def test_in_one_command(
     backward = nnef_grad.load("bwd")
     assert backward.tensors["grad_x"].shape == (extents, *SHAPE[1:])
     assert nnef_grad.load_data("bwd")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (AssertionError(), "an operation of another maker"),
+        (AttributeError("'int' has no 'tobytes'"), "an operation of another maker"),
+        (ValueError("cannot reshape array of size 96"), "those of sparse weights"),
+        (KeyError(127), "younger than the reader"),
+        (ValueError("something else"), "something else"),
+    ],
+)
+def test_what_the_reader_does_not_read_is_said(
+    error: Exception, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own errors are of any kind, and some say nothing."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    written(tmp_path / "net.tflite", CASES["images grow"])
+    monkeypatch.setattr("nnef_tools.io.tf.lite.Reader.__call__", fail)
+    with pytest.raises(nnef_grad.UsageError, match=message):
+        interop.from_tflite(tmp_path / "net.tflite")

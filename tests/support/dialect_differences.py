@@ -46,6 +46,12 @@ LANGUAGE = (
         "as tract does, the parameter `a_b` of the body, if there is no `a.b`",
     ),
     Difference(
+        "data types of inputs",
+        "i = tract_core_external(shape = [3], datum_type = 'i32');",
+        "scalars, integers or truth values; what is written for tract has the data types of the"
+        " document, with a cast after each input",
+    ),
+    Difference(
         "inputs without elements",
         "p = external(shape = [1, 0, 4]);",
         "nothing, with a warning: `concat` leaves it out",

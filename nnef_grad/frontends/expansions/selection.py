@@ -362,9 +362,11 @@ def numbers(view: View, start: Any, end: Any, increment: int) -> Any:
     """Integers from one number to another, which is excluded."""
     view.require(increment != 0, "the step must not be zero")
     if has_symbols((start, end)):
-        is_counted = (start, increment) == (0, 1)
-        view.require(is_counted, "symbols are counted from 0, with a step of 1")
-        return view("cast", view.positions(end, 0, 1), dtype="integer")
+        view.require(increment == 1, "symbols are counted with a step of 1")
+        places = view.positions(end - start, 0, 1)
+        first = view.reading.materialize(start, "scalar", view.hint, view.span)
+        moved = places if start == 0 else view("add", places, first, hint="moved")
+        return view("cast", moved, dtype="integer")
     count = len(range(start, end, increment))
     view.require(count <= MAX_ITEMS, f"{count} numbers are more than {MAX_ITEMS}")
     return np.arange(start, end, increment, dtype=np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
@@ -18,7 +19,7 @@ from nnef_grad.frontends.reading import Reading
 from nnef_grad.frontends.tract.library import REFUSED, TRACT_LIBRARY, builtin, idiom_of
 from nnef_grad.frontends.values import is_known
 from nnef_grad.frontends.view import View, entering
-from nnef_grad.graph.extents import OpenExtentError
+from nnef_grad.graph.extents import Dimension, OpenExtentError
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.graph.learning import symbol_of
 from nnef_grad.language import syntax
@@ -30,6 +31,21 @@ from nnef_grad.storage.data import VariableData
 # declared order.
 EXPANSIONS: dict[str, Callable[..., Any]] = {}
 expansion = entering(EXPANSIONS)
+
+
+def spelling(name: str) -> str:
+    """A name as tract writes it without extended identifiers: with underscores."""
+    plain = "".join(c if c.isalnum() else "_" for c in name)
+    return plain if name[:1].isalpha() or name[:1] == "_" else f"_{plain}"
+
+
+def symbol_names(symbols: Collection[str]) -> dict[str, str]:
+    """The symbol that each name stands for: those of extension lines have other spellings
+    elsewhere, unless two have the same.
+    """
+    spelled = Counter(map(spelling, symbols))
+    one = (name for name in symbols if spelled[spelling(name)] == 1)
+    return {spelling(n): n for n in one} | {n: n for n in symbols}
 
 
 class Given(NamedTuple):
@@ -53,6 +69,8 @@ class DocumentReading(Reading):
     Attributes:
         numbers: the variables that were read as numbers.
         failed: the names whose statements have failed.
+        datum_types: the data types of inputs that NNEF does not have, by their names.
+        counted: the first of the numbers that are counted along an open axis.
     """
 
     def __init__(
@@ -68,10 +86,13 @@ class DocumentReading(Reading):
         declared = Joined(TRACT_LIBRARY, emitter.opset.declarations)
         self.scope_library = extended(document.fragments, declared)
         self.symbols = symbols
+        self.symbol_names = symbol_names(symbols)
         self.given = given
         self.is_in_loop = False
         self.numbers: set[Tensor] = set()
         self.failed: set[str] = set()
+        self.datum_types: dict[str, str] = {}
+        self.counted: dict[Tensor, Dimension] = {}
 
     def _identifier(self, node: syntax.Identifier, scope: Scope, hint: str) -> Any:
         name = node.name
@@ -79,9 +100,10 @@ class DocumentReading(Reading):
             return scope[name]
         if name in self.failed:
             raise NoValueError(name)
-        if name in self.symbols:
-            number = self.symbols[name]
-            return symbol_of(name) if number is None else number
+        if name in self.symbol_names:
+            own = self.symbol_names[name]
+            number = self.symbols[own]
+            return symbol_of(own) if number is None else number
         if name == "inf":  # which NNEF cannot write
             return LARGEST
         near = suggestion(name, [*scope, *self.symbols])

@@ -58,8 +58,6 @@ REFUSED = {
     "tract_core_matmul": "tract reads it differently than it writes it; use tract_core_einsum",
     "tract_shl": _BITS,
     "tract_shr": _BITS,
-    "tract_core_fft": _COMPLEX,
-    "tract_core_stft": _COMPLEX,
     "tract_core_inner_dim_to_complex": _COMPLEX,
     "tract_core_complex_to_inner_dim": _COMPLEX,
     "tract_core_submodel": "it is another model; export both as one",
@@ -84,8 +82,4 @@ REFUSED = {
     "tract_transformers_quantized_dyn_kv_cache": _STATE,
     "tract_transformers_window_kv_sdpa": _STATE,
     "tract_transformers_quantized_kv_sdpa": _STATE,
-    "tract_qwen35_causal_conv1d_update": _STATE,
-    "tract_qwen35_gdn_recurrent": _STATE,
-    "tract_transformers_causal_conv1d_update": _STATE,
-    "tract_transformers_gdn_recurrent": _STATE,
 }

@@ -19,7 +19,11 @@ from nnef_grad.base.source import Source
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import NoValueError, hint_of, unpack
 from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
-from nnef_grad.frontends.tract.evaluation import DocumentReading, Given
+from nnef_grad.frontends.tract.evaluation import (
+    DocumentReading,
+    Given,
+    symbol_names,
+)
 from nnef_grad.frontends.values import described, dtype_of, is_known
 from nnef_grad.graph.atoms import LONGEST_AXIS
 from nnef_grad.graph.facts import Facts
@@ -46,11 +50,12 @@ def read_graph(
     if problems:
         raise InvalidGraphError.collect(problems)
     # tract takes a name in the shape of an input for a symbol too.
+    called = symbol_names(header.symbols)
     opened = (symbol.name for *_, symbol in _open_extents(document.graph))
-    symbols = header.symbols.union(opened)
+    symbols = header.symbols.union(called.get(name, name) for name in opened)
     refuse_unknown(given.symbols, symbols, "the document has no symbol")
     bodiless = [f for f in document.fragments if f.body is None]
-    numbers = {**dict.fromkeys(symbols), **_symbols(document, given)}
+    numbers = {**dict.fromkeys(symbols), **_symbols(document, given, called)}
 
     def read_with(facts: Facts) -> Graph:
         for name in sorted(symbols):
@@ -142,15 +147,18 @@ def _header(source: Source) -> _Header:
 # ---- Symbols ----
 
 
-def _symbols(document: syntax.Document, given: Given) -> dict[str, int]:
+def _symbols(
+    document: syntax.Document, given: Given, called: Mapping[str, str]
+) -> dict[str, int]:
     """The numbers of symbols: those that are given, also as extents of inputs."""
     numbers = dict(given.symbols)
     for name, axis, symbol in _open_extents(document.graph):
         extent = given.extents(name, axis)
         if extent is None:
             continue
-        if numbers.setdefault(symbol.name, extent) != extent:
-            message = f"'{symbol.name}' is {numbers[symbol.name]}, but extent {axis} of"
+        own = called.get(symbol.name, symbol.name)
+        if numbers.setdefault(own, extent) != extent:
+            message = f"'{symbol.name}' is {numbers[own]}, but extent {axis} of"
             raise InvalidGraphError(f"{message} '{name}' is {extent}", symbol.span)
     return numbers
 
@@ -214,6 +222,7 @@ class _GraphBody:
             declared=self.declared - {*STDLIB},
             warnings=tuple(sorted(self.reading.warnings, key=Problem.position)),
             facts=facts_learned(),
+            datum_types=self.reading.datum_types,
         )
 
     def _run(self, place: int, statement: syntax.Assignment) -> None:

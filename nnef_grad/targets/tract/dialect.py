@@ -5,18 +5,19 @@ standard otherwise; docs/dialects.md lists them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from typing import cast
 
 from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate_body
 from nnef_grad.graph.atoms import Quotient
 from nnef_grad.graph.extents import Extent, OpenExtentError, atoms_in, bounds
-from nnef_grad.graph.ir import Graph, Operation, Result, Tensor
+from nnef_grad.graph.ir import Attributes, Graph, Operation, Result, Tensor
 from nnef_grad.graph.loops import is_loop, loops_in, with_bodies
-from nnef_grad.graph.names import with_told_names
+from nnef_grad.graph.names import NameSupply, substitute, with_told_names
 from nnef_grad.graph.passes import without_needless
 from nnef_grad.graph.printer import has_plain_names, print_graph
 from nnef_grad.graph.symbols import conditions, symbols
@@ -26,7 +27,9 @@ from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
 from nnef_grad.targets.conv import exchanged
 from nnef_grad.targets.facts import TRACT_CORE
+from nnef_grad.targets.own_operations import declaration
 from nnef_grad.targets.pool import max_pool_lowered
+from nnef_grad.targets.tract.own import TYPES
 
 # A loop, in the dialect.
 SCAN = f"{TRACT_CORE}_scan"
@@ -34,7 +37,7 @@ SCAN = f"{TRACT_CORE}_scan"
 
 def print_in_dialect(graph: Graph) -> str:
     """The text of a graph that means in the dialect what the graph computes."""
-    spelled = _in_dialect(graph)
+    spelled = _in_dialect(_with_datum_types(graph))
     graphs = (spelled, *(loop.body for loop in loops_in(spelled)))
     registries = {f.registry for g in graphs for f in g.fragments if f.registry}
     if not has_plain_names(spelled):
@@ -47,6 +50,49 @@ def print_in_dialect(graph: Graph) -> str:
             *(f"tract_assert {condition}" for condition in conditions(spelled)),
         ],
     )
+
+
+def _with_datum_types(graph: Graph) -> Graph:
+    """The graph with inputs of the data types that they have in the file, which are cast:
+
+    x = tract_core_external(shape = [4], datum_type = 'i32');
+    x_i64 = tract_core_cast(x, to = 'i64');
+    """
+    typed = {
+        t: dtype
+        for t in graph.inputs
+        if (dtype := graph.datum_types.get(graph.names[t]))
+    }
+    if not typed:
+        return graph
+    supply, names = NameSupply(graph.names.values()), dict(graph.names)
+    wider, operations = dict[Tensor, Tensor](), list[Operation]()
+    for operation in graph.operations:
+        (x, *_) = operation.outputs
+        if x not in typed:
+            operations.append(substitute(operation, wider))
+            continue
+        to = TYPES[x.dtype]
+        wider[x] = replace(x)
+        names[wider[x]] = supply.fresh(f"{names[x]}_{to}")
+        settings = {"shape": list(x.shape), "datum_type": typed[x]}
+        operations += [
+            _own("external", (), settings, x),
+            _own("cast", (x,), {"to": to}, wider[x]),
+        ]
+    return replace(graph, operations=tuple(operations), names=names)
+
+
+def _own(
+    name: str,
+    operands: tuple[Tensor, ...],
+    settings: Mapping[str, object],
+    result: Tensor,
+) -> Operation:
+    """An operation of the registry with one result."""
+    definition = declaration(f"{TRACT_CORE}_{name}")
+    attributes = cast("Attributes", settings)
+    return Operation(definition, operands, attributes, (result,), result.dtype)
 
 
 def _in_dialect(graph: Graph) -> Graph:

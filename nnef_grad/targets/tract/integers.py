@@ -108,7 +108,11 @@ def make_inputs_scalar(graph: Graph) -> Graph:
         for op in operations
     )
     names = {new: graph.names[old] for old, new in chosen.items()}
-    notes = (f"  {name}: input, whole numbers as scalars" for name in names.values())
+    notes = (
+        f"  {name}: input, whole numbers as scalars"
+        for name in names.values()
+        if name not in graph.datum_types
+    )
     return replace(
         graph,
         inputs=tuple(chosen.get(tensor, tensor) for tensor in graph.inputs),

@@ -20,7 +20,7 @@ from nnef_grad.targets.own_operations import found_by, tract_core
 from nnef_grad.targets.registry import Relations, where
 from nnef_grad.targets.windows import moving_axes
 
-_TYPES = {"scalar": "f32", "integer": "i64", "logical": "bool"}
+TYPES = {"scalar": "f32", "integer": "i64", "logical": "bool"}
 
 
 @found_by("tract", "cast")
@@ -30,7 +30,7 @@ def _cast(emit: Emitter, op: Operation) -> Sequence[Operand]:
     (x,) = op.operands
     if dtype_of(x) == op.dtype or op.dtype is None:
         return [x]
-    return [tract_core(emit, "cast", x, dtype=op.dtype, to=_TYPES[op.dtype])]
+    return [tract_core(emit, "cast", x, dtype=op.dtype, to=TYPES[op.dtype])]
 
 
 @found_by("tract", "gather")
@@ -61,6 +61,14 @@ def _cubed(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """By products: tract takes a logarithm for other powers than the second."""
     x = op.operands[0]
     return [emit("mul", emit("mul", x, x, hint="squared"), x)]
+
+
+@found_by("tract", "sigmoid")
+@where()
+def _exact_sigmoid(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """tract's own is near to 1e-9, and what is smaller, with its slope, is all error."""
+    rest = emit("exp", emit("neg", op.operands[0], hint="opposite"), hint="rest")
+    return [emit("div", 1.0, emit("add", rest, 1.0, hint="whole"))]
 
 
 @found_by("tract", "desample")

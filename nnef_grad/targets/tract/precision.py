@@ -26,7 +26,7 @@ from nnef_grad.autodiff.schedule import that_enter
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.names import substitute
+from nnef_grad.graph.names import substitute, with_prefix
 from nnef_grad.graph.passes import prune
 from nnef_grad.ops.parts import section
 from nnef_grad.ops.shape import reshaped
@@ -55,7 +55,7 @@ def cast_variables(
         if is_copied or (op.name == "variable" and op.attributes["label"] in labels):
             (x,) = op.outputs
             if x not in variables:
-                emitter.naming = f"{graph.names[x]}_{{}}".format
+                emitter.naming = with_prefix(graph.names[x])
                 casts[x] = _cast(emitter, x)
     operations = tuple(emitter.operations)
     names = emitter.assigned_names(operations, reserved=graph.tensors)
@@ -97,7 +97,7 @@ class _Blocks:
         if (latest := next(others, None)) is not None:
             rows = self._delays.after(latest, rows)
         if (x, rows) not in self._singles:
-            emit.naming = f"{self._names[x]}_{{}}".format
+            emit.naming = with_prefix(self._names[x])
             lines = reshaped(emit, x, (count, prod(x.shape[1:])), "lines")
             setting: Any = {"axis": 0, "datum_type": "f32", "hint": "single"}
             singles = tract_core(emit, "gather", lines, rows, **setting)

@@ -1,15 +1,10 @@
-"""Discrete Fourier transforms: products with matrices of cosines and sines, and convolutions with
-them for the windows of a signal.
-"""
+"""Discrete Fourier transforms, of a signal or its windows."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from nnef_grad.base.arrays import Array
-from nnef_grad.frontends.expansions.products import matmul
+from nnef_grad.frontends.expansions.spectra import transformed, waves
 from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.graph.extents import OpenExtentError, has_symbols
@@ -24,7 +19,7 @@ def _of_windows(node: Node, x: Any, step: Any, window: Any = None, *_: Any) -> A
     size = shape_of(window)[0] if node.operand(3) is None else node.items("size", 3)[0]
     count = _frequencies(node, size)
     node.reading.spend(2 * size * count)
-    table = _waves(size, count, 1, 1.0)[0]
+    table = waves(size, count, 1)[0]
     filters: Any = table.reshape(size, 2 * count).T.reshape(2 * count, 1, size)
     if window is not None:
         row = node("unsqueeze", window, axes=[0, 1], hint="window")
@@ -42,24 +37,15 @@ def _transform(node: Node, x: Any, *_: Any) -> Any:
     """[..., n, ..., 1 or 2] gives [..., frequencies, ..., 2], along an axis."""
     shape, last = shape_of(x), len(shape_of(x)) - 1
     given = node.get("axis", 1) if node.version < 20 else node.items("axis", 2, -2)[0]
-    along, parts = node.axis(given, last + 1), shape[last]
+    along = node.axis(given, last + 1)
     if has_symbols(shape[along]):
         raise OpenExtentError(f"the transform needs the number of {shape[along]}")
     (size,) = node.items("dft_length", 1, shape[along])
     inverse, count = bool(node.get("inverse", 0)), _frequencies(node, size)
     node.require(not inverse or count == size, "onesided must be 0 for an inverse")
     x = _of_length(node, x, along, size)
-    node.reading.spend(2 * parts * size * count)
-    others = [axis for axis in range(last) if axis != along]
-    rows = node.transposed(x, [*others, last, along], "rows")
-    before = [shape[axis] for axis in others]
-    flat = node.reshaped(rows, [*before, parts * size], "flat")
-    waves = _waves(size, count, parts, -1.0 if inverse else 1.0)
-    matrix = waves.reshape(parts * size, 2 * count) / (size if inverse else 1)
-    product = matmul(node, flat, node.constant(matrix, "scalar"))
-    apart = node.reshaped(product, [*before, 2, count], "apart")
-    places = {axis: place for place, axis in enumerate([*others, last, along])}
-    return node.transposed(apart, [places[axis] for axis in range(last + 1)])
+    divisor = size if inverse else 1
+    return transformed(node, x, along, count, is_inverse=inverse, divisor=divisor)
 
 
 def _frequencies(node: Node, size: int) -> int:
@@ -75,13 +61,3 @@ def _of_length(node: Node, x: Any, axis: int, size: int) -> Any:
         return x if is_whole else node.piece(x, axis, 0, size, "first")
     padding = [(0, size - shape[axis] if a == axis else 0) for a in range(len(shape))]
     return node("pad", x, padding=padding, value=0.0)
-
-
-def _waves(size: int, count: int, parts: int, sign: float) -> Array:
-    """[parts, size, 2, count]: what real and imaginary numbers give to those of a frequency."""
-    # Whole turns are left out, so that angles are exact.
-    turns = np.outer(np.arange(size), np.arange(count)) % size
-    angles = 2.0 * np.pi / size * turns
-    cos, sin = np.cos(angles), sign * np.sin(angles)
-    rows = [np.stack([cos, -sin], axis=1), np.stack([sin, cos], axis=1)]
-    return np.stack(rows[:parts])

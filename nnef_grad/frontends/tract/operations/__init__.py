@@ -18,7 +18,6 @@ EXPANSIONS |= {
     "tract_core_grid_sample": resizing.grid_sample,
     "tract_core_one_hot": selection.one_hot,
     "tract_core_product_reduce": reductions.product,
-    "tract_core_range": selection.numbers,
     "tract_core_scatter_elements": selection.scatter_elements,
     "tract_core_scatter_nd": selection.scatter_blocks,
     "tract_core_topk": selection.largest,

@@ -27,6 +27,8 @@ DTYPES = {
     **dict.fromkeys(_INTEGERS, "integer"),
     "bool": "logical",
 }
+# Those that inputs have which `external` declares, and that of extents.
+_OWN = {"f32", "i64", "bool", "tdim"}
 
 
 def data_type(view: View, name: str) -> str:
@@ -43,6 +45,8 @@ def external(view: View, *arguments: Any) -> Any:
     """An input with a data type of tract. One without elements, such as a cache before the
     first turn, is known.
     """
+    in_graph = view.reading.caller is None
+    view.require(in_graph, "a fragment makes no inputs: make it one of the graph")
     *named, shape = arguments
     dtype = data_type(view, *named) if named else view.dtype or "scalar"
     whole = document(view).given.shapes(view.hint, tuple(shape))
@@ -50,6 +54,8 @@ def external(view: View, *arguments: Any) -> Any:
         message = f"the input '{view.hint}' has no elements: the graph is without it"
         view.reading.warnings.append(Problem(message, view.span))
         return converted(np.zeros(whole), dtype)
+    if named and (datum_type := named[0].lower()) not in _OWN:
+        document(view).datum_types[view.hint] = datum_type
     return view("external", dtype=dtype, shape=list(whole))
 
 
@@ -84,7 +90,13 @@ def variable(view: View, shape: list[int], label: str) -> Any:
 
 @expansion("tract_core_cast")
 def cast(view: View, x: Any, to: str) -> Any:
-    """Converts types; scalars are truncated to integers."""
+    """Converts types; scalars are truncated to integers. Without a type it is that of the
+    quantization info, which says what the numbers of the result become.
+    """
+    if not to:
+        what = "it has no type, neither here nor in graph.quant"
+        view.require(view.hint in document(view).given.quantized, what)
+        return view("copy", x)
     dtype = data_type(view, to)
     # Of a variable with infinities, which a selection leaves out, the data are known.
     numbers = document(view).data_of(x) if dtype == "integer" else None

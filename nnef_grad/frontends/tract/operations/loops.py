@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from nnef_grad.frontends.expansions.loops import Weights, along, loop
 from nnef_grad.frontends.expansions.products import linear
-from nnef_grad.frontends.tract.evaluation import document, expansion
+from nnef_grad.frontends.tract.evaluation import document, expansion, spelling
 from nnef_grad.frontends.values import is_known, shape_of
 from nnef_grad.frontends.view import View
 from nnef_grad.graph.extents import may_exceed
@@ -126,8 +126,7 @@ def _meant(name: str, names: Collection[str]) -> str:
     """The name that another one stands for: without extended identifiers, tract writes those
     of the body with underscores, and leaves strings as they are.
     """
-    plain = "".join(c if c.isalnum() else "_" for c in name)
-    plain = plain if name[:1].isalpha() or name[:1] == "_" else f"_{plain}"
+    plain = spelling(name)
     return plain if name not in names and plain in names else name
 
 

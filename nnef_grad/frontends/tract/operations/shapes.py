@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.frontends.expansions import reductions, selection
-from nnef_grad.frontends.tract.evaluation import expansion
-from nnef_grad.frontends.values import dtype_of, shape_of
+from nnef_grad.frontends.tract.evaluation import document, expansion
+from nnef_grad.frontends.values import as_extents, dtype_of, shape_of
 from nnef_grad.frontends.view import View
 from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.ir import Tensor
 from nnef_grad.graph.quotients import maximum, minimum
 
 
@@ -58,6 +59,15 @@ def cumulative_sum(
     return reductions.running_sums(view, scalars, along, dtype, **settings)
 
 
+@expansion("tract_core_range")
+def numbers(view: View, start: Any, end: Any, step: int) -> Any:
+    """Integers from one number to another, which is excluded."""
+    count = selection.numbers(view, start, end, step)
+    if isinstance(count, Tensor):
+        document(view).counted[count] = start
+    return count
+
+
 @expansion("slice")
 def slice_(
     view: View,
@@ -67,7 +77,11 @@ def slice_(
     end: list[Any],
     stride: list[int],
 ) -> Any:
-    """A part, whose end of 0 is what tract takes it for."""
+    """A part, whose end of 0 is what tract takes it for; one number of a count is known."""
+    first = document(view).counted.get(x) if isinstance(x, Tensor) else None
+    place = begin[0] if len(begin) == 1 and not has_symbols(begin) else -1
+    if first is not None and place >= 0 and end == [place + 1]:
+        return as_extents([first + place])
     shape, fits = shape_of(x), len(axes) == len(begin) == len(end)
     if 0 in end and fits and min(stride, default=1) > 0:
         extents = [shape[view.axis(axis, len(shape))] for axis in axes]

@@ -1,0 +1,273 @@
+"""What tract writes of ONNX files, in both ways: `python -m support.tract_dumps FILE ...`, in the
+folder `tests/`.
+
+It prints two lines for each file, for the dump with plain and with extended identifiers: the
+largest relative difference of the gradients in tract from those of the ONNX file in ONNX
+Runtime, and how many tensors have one that is not zero; or where it fails, and why. Then it counts.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tract
+
+import nnef_grad
+from nnef_grad import interop
+from support.onnx_files import run
+
+# Of one file in one way.
+SECONDS = 240
+# What open extents are, until the file takes them.
+EXTENTS = 1, 2, 4, 8, 16, 32, 64, 100, 224
+# Less is no difference.
+CLOSE = 1e-4
+Named = dict[str, Any]
+
+
+class FailedError(Exception):
+    """Where a file fails, and why."""
+
+
+@contextmanager
+def stage(word: str) -> Iterator[None]:
+    """Says where an error comes from."""
+    try:
+        yield
+    except FailedError:
+        raise
+    except nnef_grad.NnefGradError as error:
+        raise FailedError(f"{word}: {' '.join(str(error).split())[:300]}") from None
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise FailedError(f"{word}: {reason}") from None
+
+
+class Original(NamedTuple):
+    """An ONNX file at some sizes, with what it is fed and what it computes."""
+
+    feeds: Named
+    results: Named
+    gradients: Named
+    seeds: list[Any]
+
+
+def original(path: Path) -> Original:
+    """The file in ONNX Runtime, at the first sizes that it takes."""
+    import onnxruntime
+
+    with stage("onnxruntime"):
+        session = onnxruntime.InferenceSession(str(path))
+    failure: Exception = FailedError("no sizes")
+    for extent in EXTENTS:
+        feeds = {x.name: _fed(x, extent) for x in session.get_inputs()}
+        names = [y.name for y in session.get_outputs()]
+        try:
+            results = dict(zip(names, session.run(None, feeds), strict=True))
+            return _derived(path, feeds, results)
+        except FailedError as error:
+            failure = error
+        except Exception as error:
+            failure = FailedError(f"onnxruntime: {str(error)[:100]}")
+        if all(isinstance(n, int) for x in session.get_inputs() for n in x.shape):
+            break
+    raise failure
+
+
+def _fed(described: Any, extent: int) -> Any:
+    words = {"float": "float32", "double": "float64", "float16": "float16"}
+    kind = described.type.removeprefix("tensor(").removesuffix(")")
+    shape = [n if isinstance(n, int) and n > 0 else extent for n in described.shape]
+    rng = np.random.default_rng(sum(map(ord, described.name)))
+    if kind in words:
+        return rng.uniform(-1, 1, shape).astype(words[kind])
+    if kind == "bool":
+        return np.ones(shape, np.bool_)
+    return rng.integers(1, 4, shape).astype(kind)
+
+
+def _derived(path: Path, feeds: Named, results: Named) -> Original:
+    with stage("onnx"):
+        shapes = {name: x.shape for name, x in feeds.items()}
+        model = interop.from_onnx(path, input_shapes=shapes)
+        graph = model.graph
+        backward = nnef_grad.differentiate(graph)
+        rng = np.random.default_rng(1)
+        drawn = {y: rng.normal(size=graph.tensors[y].shape) for y in backward.seeds}
+        seeds = {backward.seeds[y]: np.float32(drawn[y]) for y in drawn}
+        spelled = dict(zip(graph.input_names, feeds.values(), strict=True))
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "backward.onnx"
+            interop.to_onnx(backward.graph, file, model.data)
+            found = run(file, _typed(file, {**spelled, **seeds}))
+    gradients = dict(_keyed(graph, model.data, backward.gradients, found))
+    ordered = [drawn.get(y) for y in graph.output_names]
+    return Original(feeds, results, gradients, ordered)
+
+
+def _keyed(
+    graph: Any, data: Any, gradients: Mapping[str, str], found: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    """The gradients of inputs by their places; those of variables by their numbers, and in the
+    order of these: tract gives them other names and shapes.
+    """
+    for place, name in enumerate(graph.input_names):
+        if name in gradients:
+            yield f"input {place}", np.ravel(found[gradients[name]])
+    for name, label in graph.labels.items():
+        numbers = (
+            np.ravel(np.float32(data[label])) if name in gradients else np.zeros(2)
+        )
+        order = np.argsort(numbers)
+        if np.all(np.diff(numbers[order])):
+            yield (
+                numbers[order].tobytes().hex()[:4000],
+                np.ravel(found[gradients[name]])[order],
+            )
+
+
+def _typed(file: Path, feeds: Named) -> Named:
+    import onnx
+
+    inputs = onnx.load(str(file), load_external_data=False).graph.input
+    types = {
+        x.name: onnx.helper.tensor_dtype_to_np_dtype(x.type.tensor_type.elem_type)
+        for x in inputs
+    }
+    return {name: np.asarray(feeds[name]).astype(types[name]) for name in types}
+
+
+def compared(path: Path, *, extended: bool) -> str:
+    """How far the gradients of a dump are from those of the file, and of how many tensors."""
+    registries = tract.nnef().with_onnx().with_tract_extra().with_tract_transformers()
+    if extended:
+        registries = registries.with_extended_identifier_syntax()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        wanted = original(path)
+        with stage("tract"):
+            registries.write_model_to_dir(
+                _typed_model(path, wanted), str(folder / "dump")
+            )
+        with stage("compile"):
+            nnef_grad.differentiate(nnef_grad.load(folder / "dump"))
+        with stage("sizes"):
+            dump = Dump(folder, wanted)
+            found = dump.in_tract()
+            apart = _most_apart(found, wanted.gradients)
+            if apart < CLOSE:
+                return f"{apart:.1e} of {_count(found, wanted.gradients)}"
+            exact = dump.in_double_precision()
+        own, theirs = (_most_apart(x, exact) for x in (found, wanted.gradients))
+        count = _count(found, wanted.gradients)
+        return (
+            f"{apart:.1e} of {count}; {own:.1e} and {theirs:.1e} from double precision"
+        )
+
+
+def _most_apart(found: Named, wanted: Named) -> float:
+    shared = found.keys() & wanted.keys()
+    return max((_apart(found[key], wanted[key]) for key in shared), default=0.0)
+
+
+def _count(found: Named, wanted: Named) -> int:
+    return sum(bool(np.any(wanted[key])) for key in found.keys() & wanted.keys())
+
+
+def _typed_model(path: Path, wanted: Original) -> Any:
+    """The model in tract, with open extents if tract takes them so."""
+    try:
+        return tract.onnx().load(str(path)).into_model()
+    except tract.TractError:
+        model = tract.onnx().load(str(path))
+        for place in range(model.input_count()):
+            x = wanted.feeds[model.input_name(place)]
+            kind = {"f": "f", "i": "i", "u": "u"}.get(x.dtype.kind)
+            word = f"{kind}{8 * x.itemsize}" if kind else "bool"
+            model.set_input_fact(place, ",".join([*map(str, x.shape), word]))
+        for place in range(model.output_count()):
+            model.set_output_fact(place, None)
+        return model.into_model()
+
+
+class Dump:
+    """What tract has written, at the sizes of the original, and its gradients."""
+
+    def __init__(self, folder: Path, wanted: Original) -> None:
+        self.folder = folder
+        names = nnef_grad.load(folder / "dump").input_names
+        self.fed = dict(zip(names, wanted.feeds.values(), strict=True))
+        shapes = {name: x.shape for name, x in self.fed.items()}
+        self.graph = nnef_grad.load(folder / "dump", input_shapes=shapes)
+        self.data = nnef_grad.load_data(folder / "dump")
+        self.backward = nnef_grad.differentiate(self.graph)
+        for y, seed in zip(self.graph.output_names, wanted.seeds, strict=True):
+            if y in self.backward.seeds and seed is not None:
+                shape = self.graph.tensors[y].shape
+                self.fed[self.backward.seeds[y]] = seed.reshape(shape)
+
+    def in_tract(self) -> Named:
+        lowered = nnef_grad.lower(self.backward.graph, "tract")
+        data = {**self.data, **lowered.data}
+        nnef_grad.save(lowered.graph, self.folder / "backward", data=data)
+        reader = tract.nnef().with_onnx().with_tract_transformers()
+        model = reader.load(str(self.folder / "backward"))
+        feeds = []
+        for place in range(model.input_count()):
+            fact = str(model.input_fact(place)).split(",")[-1].lower()
+            word = fact[0] + str(int(fact[1:]) // 8) if fact != "bool" else "?"
+            feeds.append(np.asarray(self.fed[model.input_name(place)]).astype(word))
+        results = [y.to_numpy() for y in model.into_runnable().run(feeds)]
+        names = lowered.graph.output_names
+        return self._keyed(dict(zip(names, results, strict=True)))
+
+    def in_double_precision(self) -> Named:
+        graph = self.backward.graph
+        fed = {name: x for name, x in self.fed.items() if name in graph.input_names}
+        return self._keyed(nnef_grad.evaluate(graph, fed, self.data, dtype=np.float64))
+
+    def _keyed(self, found: Mapping[str, Any]) -> Named:
+        return dict(_keyed(self.graph, self.data, self.backward.gradients, found))
+
+
+def _apart(found: Any, wanted: Any) -> float:
+    far = np.abs(np.float64(found).reshape(-1) - np.float64(wanted).reshape(-1))
+    return float(far.max(initial=0) / (np.abs(wanted).max(initial=0) + 1e-30))
+
+
+def line(path: str, extended: bool) -> str:
+    """A row."""
+    try:
+        return compared(Path(path), extended=extended)
+    except FailedError as error:
+        return str(error)
+
+
+def _alone(task: tuple[str, bool]) -> str:
+    with get_context("spawn").Pool(1) as pool:
+        try:
+            return pool.apply_async(line, task).get(SECONDS)
+        except Exception as error:
+            return f"time: {type(error).__name__}"
+
+
+if __name__ == "__main__":
+    tasks = [(path, way) for path in sys.argv[1:] for way in (False, True)]
+    words: Counter[str] = Counter()
+    with ThreadPool(2) as threads:
+        for (path, way), row in zip(tasks, threads.imap(_alone, tasks), strict=True):
+            words[row.split(":")[0] if ":" in row else "compared"] += 1
+            print(
+                f"{Path(path).name:40s} {'extended' if way else 'plain':8s} {row}",
+                flush=True,
+            )
+    print(*(f"{word}: {count}" for word, count in words.items()), sep=", ")
