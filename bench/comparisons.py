@@ -100,6 +100,11 @@ COMPARISONS = (
     Comparison("tract", "seconds", "backward", "forward", 4.0),
     Comparison("real", "seconds", "backward", "torch", 1.0),
     Comparison("real", "seconds", "backward", "torch.compile", None),
+    *(
+        Comparison("examples", measure, "onnxruntime", peer, 1.0)
+        for measure in ("seconds", "mebibytes")
+        for peer in ("torch.func", "opacus")
+    ),
 )
 
 

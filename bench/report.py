@@ -57,8 +57,10 @@ class Report:
     def updated(self, newer: Report, settings: Settings) -> Report:
         """This, with what another run measured in place of the same networks."""
 
+        batches = {*settings.batches, *(row.batch for row in newer.rows)}
+
         def is_kept(row: Row) -> bool:
-            again = settings.wants(row.net) and row.batch in settings.batches
+            again = settings.wants(row.net) and row.batch in batches
             return row.part not in newer.parts or not again
 
         return Report(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -273,3 +275,56 @@ def test_the_figure_of_memory_is_on_its_page() -> None:
         assert f">{recomputation.label(way, found)}<" in drawn, (
             "the costs have changed: python -m bench.recomputation"
         )
+
+
+# ---- Gradients for each example ----
+
+
+@pytest.fixture
+def examples() -> Any:
+    pytest.importorskip("torch")
+    return importlib.import_module("bench.parts.examples")
+
+
+def test_gradients_for_each_example_are_compared_by_sums(examples: Any) -> None:
+    def of(scale: float) -> list[dict[str, Any]]:
+        return [{"sums": {"w": [1.0 * scale, -2.0, 4.0], "b": [0.5, 0.5, 1.0]}}]
+
+    assert examples.difference(of(1.0), of(1.0)) == 0.0
+    assert examples.difference(of(1.2), of(1.0)) == pytest.approx(0.05)
+
+
+def test_programs_that_fail_or_differ_are_left_out(
+    examples: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second round goes on without what failed in the first."""
+    asked: list[str] = []
+
+    def answered(worker: str, request: dict[str, Any]) -> Any:
+        program = request.get("program", "write")
+        asked.append(program)
+        if program == "opacus":
+            raise FailedError("it is not installed right")
+        sums = {"w": [1.0, 2.0, 3.0]}
+        found = {"sums": sums, "seconds": [0.5, 0.4], "mebibytes": 7.0}
+        return ["w"] if program == "write" else found
+
+    monkeypatch.setattr(examples, "ask", answered)
+    monkeypatch.setattr(examples, "find_spec", lambda name: True)
+    (left, row) = examples.rows("resnet18", Settings(runs=6))
+    assert asked == [
+        "write",
+        "onnxruntime",
+        "torch.func",
+        "opacus",
+        "onnxruntime",
+        "torch.func",
+    ]
+    assert isinstance(left, Skipped)
+    assert isinstance(row, Row)
+    assert row.seconds == {n: [0.5, 0.4] * 2 for n in ("onnxruntime", "torch.func")}
+    ratios = {o.comparison.name: o.median for o in outcomes([row])}
+    assert ratios == {
+        "onnxruntime / torch.func": 1.0,
+        "memory of onnxruntime / torch.func": 1.0,
+    }

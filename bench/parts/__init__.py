@@ -14,6 +14,7 @@ PARTS = {
     "onnx": ("onnx", "onnxruntime"),
     "khronos": ("nnef_tools", "torch"),
     "tract": ("tract",),
+    "examples": ("onnx", "onnxruntime", "torch", "torchvision", "timm", "transformers"),
     "real": ("onnx", "onnxruntime", "torch", "torchvision", "timm"),
 }
 

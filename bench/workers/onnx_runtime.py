@@ -41,8 +41,16 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     return answered
 
 
-def session(path: str, threads: int, profiles: str | None = None) -> Any:
+def session(
+    path: str, threads: int, profiles: str | None = None, *, spare: bool = False
+) -> Any:
+    """A session; one that may `spare` memory plans none for later runs, beside that of the
+    first, and computes gradients where their last operand is there.
+    """
     options = onnxruntime.SessionOptions()
+    if spare:
+        options.enable_mem_pattern = False
+        options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
     # The threads of one session would otherwise go on waiting, busily, while the next

@@ -46,6 +46,8 @@ def of_timm(net: str) -> Any:
 # Of four layers, and of the extents of a small network.
 SIZES: dict[str, dict[str, Any]] = {
     "gpt2": {"n_layer": 4, "n_head": 4, "n_embd": 256},
+    # As wide as GPT-2 small, with its words.
+    "gpt2-small": {"n_layer": 4, "vocab_size": 50257},
     "bert": {
         "num_hidden_layers": 4,
         "num_attention_heads": 4,
@@ -67,9 +69,10 @@ def of_transformers(net: str) -> Any:
     """A language model, of its input alone."""
     import transformers
 
-    config = transformers.AutoConfig.for_model(net, vocab_size=WORDS, **SIZES[net])
+    family, sizes = net.partition("-")[0], {"vocab_size": WORDS, **SIZES[net]}
+    config = transformers.AutoConfig.for_model(family, **sizes)
     config.use_cache = False
-    masked = net == "bert"
+    masked = family == "bert"
     kind = (
         transformers.AutoModelForMaskedLM
         if masked
@@ -122,6 +125,12 @@ NETS = {
     "unet": Network(of_these, partial(images, extent=128)),
     "lstm": Network(of_these, sounds),
 }
+# Those whose gradients are computed for each example.
+EXAMPLES = {
+    "resnet18": NETS["resnet18"],
+    "vit_tiny_patch16_224": NETS["vit_tiny_patch16_224"],
+    "gpt2-small": Network(of_transformers, tokens),
+}
 
 
 def module(net: str) -> Any:
@@ -131,7 +140,7 @@ def module(net: str) -> Any:
     """
     declare_compiled_operators()
     torch.manual_seed(0)
-    made = NETS[net].make(net).eval()
+    made = {**NETS, **EXAMPLES}[net].make(net).eval()
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.add_(torch.randn_like(parameter) / 100)
@@ -141,7 +150,7 @@ def module(net: str) -> Any:
 def inputs(net: str, batch: int) -> torch.Tensor:
     """The same in every process."""
     torch.manual_seed(1)
-    return NETS[net].inputs(batch)
+    return {**NETS, **EXAMPLES}[net].inputs(batch)
 
 
 @cache

@@ -146,7 +146,7 @@ def losses(noise: float | None) -> Array:
         data={"w": np.zeros((2, 3)), "b": np.zeros((1, 3))},
         **private,
     )
-    seed: dict[str, Any] = {"noise_seed": 0} if noise else {}
+    seed: Mapping[str, Any] = {"noise_seed": 0} if noise else {}
     batches = zip(points, labels, strict=True)
     training = nnef_grad.training.run(step, batches, runtime="numpy", **seed)
     return np.array([*training])

@@ -306,6 +306,8 @@ empty = _on_an_axis(lambda c: c.has_empty)
 long = _on_an_axis(lambda c: may_exceed(c.size, 300))
 # A dilation is given, if only of windows of one element.
 dilated = _on_an_axis(lambda c: c.dilation > 1)
+# There is one window along an axis, and a stride that takes no step.
+single = _on_an_axis(lambda c: c.down == 1 and c.stride > 1)
 # A stride is longer than a window.
 spaced = _on_an_axis(lambda c: may_exceed(c.stride, c.reach))
 # There is as much padding on a side as a window has elements.

@@ -237,8 +237,9 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("conv deconv", ALL, _FILTER),
     ("conv deconv", "onnx converter", when.number_as_bias),
     ("conv", "tract", when.skipping | when.multiplying | when.idle),
-    # Of one channel, it reads beside the data where they are not next to a window.
-    ("conv", "openvino", when.idle),
+    # Of one channel, it reads beside the data where they are not next to a window, or where
+    # there is one window along an axis, and a stride.
+    ("conv", "openvino", when.idle | when.single),
     ("conv", "converter", when.automatic & when.dilated),
     ("deconv", ALL, when.biased & when.uncovered),
     ("deconv", "tract", when.always),
