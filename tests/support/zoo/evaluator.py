@@ -7,7 +7,7 @@ the last code. An operator is a row or a function here, and shares nothing with 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -356,7 +356,6 @@ def coded_attention(x: Any, w: Any, bias: Any, *given: Any, **settings: Any) -> 
 
 # Of constant codes, their scale and their zero point: the places of operands.
 CODES = {
-    "DequantizeLinear": [(0, 1, 2)],
     "QAttention": [(1, 4, 7)],
     "QEmbedLayerNormalization": [(2 + i, 8 + i, 13 + i) for i in range(5)],
 }
@@ -372,57 +371,53 @@ def _tensor(proto: Any) -> Any:
 
 
 class Evaluation:
-    """The tensors of a graph, by name; the floating-point initializers, the inputs, and what
-    constant codes mean are leaves.
-    """
+    """The tensors of a graph, by name, of which some are leaves."""
 
-    def __init__(self, model: Any, inputs: Mapping[str, Any]) -> None:
+    def __init__(
+        self, model: Any, inputs: Mapping[str, Any], leaves: Collection[str]
+    ) -> None:
         graph = model.graph
         self.arrays = {x.name: numpy_helper.to_array(x) for x in graph.initializer}
-        self.values = {x.name: _tensor(x) for x in graph.initializer}
-        self.leaves = {
-            name: x.requires_grad_()
-            for name, x in self.values.items()
-            if x.is_floating_point() and x.ndim
-        }
+        self.values: dict[str, Any] = {}
+        self.leaves = dict.fromkeys(leaves)
         for name, x in inputs.items():
-            self.values[name] = x.double() if x.is_floating_point() else x
-            if x.is_floating_point():
-                self.leaves[name] = self.values[name].requires_grad_()
+            self._store(name, x.double() if x.is_floating_point() else x)
+        for stored in graph.initializer:
+            self._store(stored.name, _tensor(stored))
         for node in graph.node:
             self._compute(node)
+
+    def _store(self, name: str, x: Any) -> None:
+        is_leaf = name in self.leaves and x.is_floating_point()
+        self.values[name] = x.detach().clone().requires_grad_() if is_leaf else x
+        if is_leaf:
+            self.leaves[name] = self.values[name]
 
     def _compute(self, node: Any) -> None:
         settings = {a.name: _attribute(a) for a in node.attribute}
         if node.op_type == "Constant":
-            self.values[node.output[0]] = _tensor(settings["value"])
+            self._store(node.output[0], _tensor(settings["value"]))
             return
         if node.op_type == "QuantizeLinear":
             settings["codes"] = np.iinfo(self.arrays[node.input[2]].dtype)
         given = [self.values[name] if name else None for name in node.input]
         for places in CODES.get(node.op_type, []):
-            codes = given[places[0]]
-            if codes is not None and not codes.requires_grad:
+            if node.input[places[0]] in self.leaves:
                 given[places[0]] = self._meant(node, given, places)
-        if (
-            node.op_type == "DequantizeLinear"
-            and not self.values[node.input[0]].requires_grad
-        ):
-            found = given[0]
-        else:
-            found = OPERATORS[node.op_type](*_without_last_nones(given), **settings)
+        found = OPERATORS[node.op_type](*_without_last_nones(given), **settings)
         results = found if isinstance(found, tuple | list) else [found]
-        self.values.update(zip(node.output, results, strict=False))
+        for name, x in zip(node.output, results, strict=False):
+            if x is not None:
+                self._store(name, x)
 
     def _meant(self, node: Any, given: list[Any], places: tuple[int, ...]) -> Any:
-        """What constant codes mean: a leaf."""
-        settings = {a.name: a.i for a in node.attribute if a.name == "axis"}
-        axis = settings.get("axis", 1 if node.op_type == "DequantizeLinear" else -1)
-        operands = [given[p] if p < len(given) else None for p in places]
-        made = dequantize_linear(*_without_last_nones(operands), axis=axis)
-        is_node = node.op_type == "DequantizeLinear"
-        name = node.output[0] if is_node else node.input[places[0]]
-        return self.leaves.setdefault(name, made.detach().requires_grad_())
+        """The numbers that constant codes mean, which are a leaf by the name of the codes."""
+        operands = [given[place] for place in places]
+        made = OPERATORS["DequantizeLinear"](*_without_last_nones(operands), axis=-1)
+        name = node.input[places[0]]
+        if self.leaves[name] is None:
+            self.leaves[name] = made.detach().requires_grad_()
+        return self.leaves[name]
 
 
 def _without_last_nones(given: list[Any]) -> list[Any]:
