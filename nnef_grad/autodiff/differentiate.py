@@ -122,21 +122,19 @@ def differentiate(
     Raises:
         UsageError: a name is unknown or has no gradient, a rule is for an unknown
             operation, or the axis of an input or output does not count examples.
-        NoDerivativeError: operations between outputs and `wrt` have no derivative; the
-            error names all of them. Or the examples meet in an operation.
+        NoDerivativeError: operations between outputs and `wrt` have no derivative, all of
+            which the error names, or examples meet in them.
     """
     rules = rules if rules is not None else Rules()
     rules.refuse_unknown(graph.custom_operations)
-    tensors_wrt = wrt_tensors(graph, wrt)
+    targets = wrt_tensors(graph, wrt)
     sources = differentiated_outputs(graph, outputs)
     if seed not in ("input", "ones"):
         raise UsageError(f"the seed is 'input' or 'ones', not '{seed}'")
     stopped = scalars_named(graph, graph.tensors, stop, "tensor") if stop else ()
     _refuse_returned(graph, also)
     returned = dict.fromkeys((*(graph.output_names if with_outputs else ()), *also))
-    sweep = _Sweep(
-        graph, tensors_wrt, sources, stopped, rules, [*returned], per_example
-    )
+    sweep = _Sweep(graph, targets, sources, stopped, rules, [*returned], per_example)
     backward = sweep.run(seed == "ones")
     if sweep.axes and any(rules.is_own(op.name) for op in sweep.graph.operations):
         refuse_meeting(backward, rules.opset)
