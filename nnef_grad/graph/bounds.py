@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -11,6 +11,7 @@ from itertools import chain, product
 from math import lcm, prod
 from typing import Any
 
+from nnef_grad.base.errors import InvalidGraphError
 from nnef_grad.graph.atoms import (
     Atom,
     Extreme,
@@ -230,11 +231,40 @@ def examples(
     extents: Iterable[object], batches: Collection[str] = ()
 ) -> dict[str, int]:
     """A number for each symbol in some extents, by name; some are those of a batch."""
-    return {
-        s.name: near(s, _SINGLE if s.name in batches or _says_batch(s) else _SMALL)
-        for extent in extents
-        for s in symbols_in(extent)
-    }
+
+    def wanted(s: Symbol) -> int:
+        return _SINGLE if s.name in batches or _says_batch(s) else _SMALL
+
+    return all_near([s for x in extents for s in symbols_in(x)], wanted, {})
+
+
+def all_near(
+    symbols: Iterable[Symbol],
+    wanted: Callable[[Symbol], int],
+    given: Mapping[str, int],
+) -> dict[str, int]:
+    """Numbers of symbols beside those that are given, none of them less than what is wanted,
+    if there are such.
+    """
+    own = [*dict.fromkeys(symbols)]
+    # What symbols must be together may have no solution for the number of the first one.
+    orders = [_in_order(order, wanted, given) for order in (own, own[::-1])]
+    met = (x for x in orders if not any(unmet(s.known, x) for s in own))
+    numbers = next(met, orders[0])
+    return {**{s.name: numbers[s.name] for s in own}, **given}
+
+
+def _in_order(
+    symbols: Iterable[Symbol],
+    wanted: Callable[[Symbol], int],
+    given: Mapping[str, int],
+) -> dict[str, int]:
+    """A number for each symbol, which those before it allow."""
+    numbers = {**given}
+    for s in symbols:
+        if s.name not in given:
+            numbers[s.name] = _near(s, wanted(s), numbers)
+    return numbers
 
 
 def _says_batch(symbol: Symbol) -> bool:
@@ -244,10 +274,17 @@ def _says_batch(symbol: Symbol) -> bool:
 @lru_cache(maxsize=1024)
 def near(symbol: Symbol, wanted: int) -> int:
     """The number of a symbol that is not less than another one, if there is one."""
+    return _near(symbol, wanted, {})
+
+
+def _near(symbol: Symbol, wanted: int, others: Mapping[str, int]) -> int:
+    """The same, beside the numbers of other symbols."""
     first, last = symbol.range
     number = min(max(first, -((symbol.rest - wanted) // symbol.step)), last)
-    near = (n * symbol.step + symbol.rest for n in range(number, number + _TRIED))
-    fitting = (n for n in near if not unmet(symbol.known, {symbol.name: n}))
+    tried = chain(range(number, number + _TRIED), range(first, number))
+    near = (n * symbol.step + symbol.rest for n in tried)
+    known = symbol.known
+    fitting = (n for n in near if not unmet(known, {**others, symbol.name: n}))
     return next(fitting, number * symbol.step + symbol.rest)
 
 
@@ -256,7 +293,10 @@ def unmet(known: Known, numbers: Mapping[str, int]) -> str:
     nothing, as far as they are all the symbols in it.
     """
     for zero in known.zeros:
-        value = zero.at(numbers)
+        try:
+            value = zero.at(numbers)
+        except InvalidGraphError as error:
+            return str(error)
         if not isinstance(value, Extent) and value != 0:
             return f"{zero} must be 0, and is {value}"
     for extent in known.not_negative:

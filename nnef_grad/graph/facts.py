@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
+from math import prod
 from typing import Any
 
 from nnef_grad.base.frozen import FrozenDict, OpenDict
@@ -198,6 +199,7 @@ class Facts:
             *(
                 f"{as_comparison(extent)}, for {cause}"
                 for extent, cause in self._not_negative.items()
+                if cause
             ),
             *(
                 f"{atom} is {value}, for {cause}"
@@ -241,6 +243,7 @@ class Facts:
             self._choose,
             self._make_exact,
             self._replace_atom,
+            self._divide_product,
         )
         for way in ways:
             found = None
@@ -362,6 +365,24 @@ class Facts:
             others = difference - factor * lone(atoms[0])
             if atoms[0] not in atoms_in(others):
                 self._atoms[atoms[0]] = -factor * others, self.cause
+                self._note(())
+                return True
+        return None
+
+    def _divide_product(self, difference: Extent) -> bool | None:
+        """Puts what a product is, divided by its other factors, in the place of a quotient."""
+        for atoms, sign in difference.terms.items():
+            number = -sign * (difference - sign * prod(map(lone, atoms)))
+            if len(atoms) < 2 or abs(sign) != 1 or has_symbols(number):
+                continue
+            own, by = atoms[0], prod(map(lone, atoms[1:]))
+            if isinstance(own, Quotient) and own not in atoms_in(by):
+                factor = exact_quotient(number, by)
+                self._exact[number, by] = self.cause
+                self._atoms[own] = factor, self.cause
+                # How far its whole goes, which the quotient itself said.
+                rest = own.whole - own.by * factor
+                self._not_negative |= {rest: "", own.by - 1 - rest: ""}
                 self._note(())
                 return True
         return None

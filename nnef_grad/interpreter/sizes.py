@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import zip_longest
 
-from nnef_grad.graph.bounds import near
+from nnef_grad.graph.bounds import all_near
 from nnef_grad.graph.extents import Dimension, Extent, symbols_in
 from nnef_grad.graph.ir import Graph, Operation, Shape
 from nnef_grad.graph.symbols import numbers_of
@@ -21,7 +21,11 @@ def at_numbers(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
     """
     own = [*symbols_in(tuple(tensor.shape for tensor in graph.inputs))]
     given = numbers_of(graph, shapes)
-    tried = [{s.name: near(s, number) for s in own} | given for number in _USUAL]
+
+    def around(number: int) -> dict[str, int]:
+        return all_near(own, lambda _: number, given)
+
+    tried = [*map(around, _USUAL)]
     return next((numbers for numbers in tried if _fits(graph, numbers)), tried[0])
 
 

@@ -317,6 +317,23 @@ KINDS = {
         {"w": [3, 2, 3]},
         _sizes(N=(1, 2), T=(1, 8)),
     ),
+    # As many patches as there are positions, in any rows and columns.
+    "patches": Kind(
+        "float[N, 2, H, W] x",
+        """a = Conv <strides = [4, 4]> (x, w)
+        s = Constant <value = int64[3] {0, 5, -1}> ()
+        b = Reshape (a, s)
+        c = Transpose <perm = [0, 2, 1]> (b)
+        n = Shape <start = 0, end = 1> (x)
+        k = Constant <value = int64[2] {1, 5}> ()
+        e = Concat <axis = 0> (n, k)
+        t = Expand (first, e)
+        d = Concat <axis = 1> (t, c)
+        y = Add (d, p)""",
+        {"w": [5, 2, 4, 4], "first": [1, 1, 5], "p": [1, 13, 5]},
+        _sizes(N=(1, 2, 3), H=(12, 27, 4), W=(16, 8, 49)),
+        ("12 is a multiple of W/4", "H/4 is 12/(W/4)"),
+    ),
     # Messages along the edges of a graph, of which there may be more than it has nodes.
     "edges": Kind(
         "float[A, 2] x, int64[E] e",
@@ -497,6 +514,7 @@ NOT_IN_TRACT = {
     "u-net": "tract cannot load",
     "flat": "tract cannot load",
     "same, then a mean": "tract cannot load",
+    "patches": "tract cannot divide by the extent",
 }
 
 
