@@ -214,8 +214,8 @@ def residues(symbol: Symbol, divisor: int) -> Iterator[Any]:
 _NOMINAL = 8
 # An extent to begin with: of a batch, and of anything else.
 _SINGLE, _SMALL = 1, 64
-# Numbers that are tried for a symbol, one by one.
-_TRIED = 256
+# Numbers that are tried for a symbol, one by one, and for several together.
+_TRIED, _TOGETHER = 256, 4096
 
 
 def nominal(extent: Dimension) -> int:
@@ -247,11 +247,38 @@ def all_near(
     if there are such.
     """
     own = [*dict.fromkeys(symbols)]
-    # What symbols must be together may have no solution for the number of the first one.
-    orders = [_in_order(order, wanted, given) for order in (own, own[::-1])]
-    met = (x for x in orders if not any(unmet(s.known, x) for s in own))
-    numbers = next(met, orders[0])
-    return {**{s.name: numbers[s.name] for s in own}, **given}
+    numbers = _in_order(own, wanted, given)
+    if not any(unmet(s.known, numbers) for s in own):
+        return numbers
+    together = {name for s in own for z in s.known.zeros for name in symbols_of(z)}
+    bound = [s for s in own if s.name in together - {*given}]
+    if not bound:
+        return numbers
+    names, count = [s.name for s in bound], int(_TOGETHER ** (1 / len(bound)))
+    rows = product(*(_multiples(s, wanted(s), count) for s in bound))
+    # Images of as many rows as columns, for example, if there are such.
+    near = sorted(rows, key=lambda row: max(row) - min(row))
+    tried = (numbers | dict(zip(names, row, strict=True)) for row in near)
+    met = (x for x in tried if not any(unmet(s.known, x) for s in own))
+    return next(met, numbers)
+
+
+def _multiples(symbol: Symbol, wanted: int, count: int) -> list[int]:
+    """Numbers of a symbol, from a wanted one on and before it, by what it is divided by."""
+    first, last = symbol.range
+    found = [
+        n
+        for zero in symbol.known.zeros
+        for own, n in divisors(zero).items()
+        if own.name == symbol.name
+    ]
+    step = lcm(*found)
+    least = -(-first // step) * step
+    begin = max(-((symbol.rest - wanted) // symbol.step) // step * step, least)
+    numbers = chain(
+        range(begin, last + 1, step)[:count], range(begin, least - 1, -step)[1:count]
+    )
+    return [n * symbol.step + symbol.rest for n in numbers]
 
 
 def _in_order(
@@ -279,13 +306,17 @@ def near(symbol: Symbol, wanted: int) -> int:
 
 def _near(symbol: Symbol, wanted: int, others: Mapping[str, int]) -> int:
     """The same, beside the numbers of other symbols."""
+    tried = _numbers(symbol, wanted)
+    fitting = (n for n in tried if not unmet(symbol.known, {**others, symbol.name: n}))
+    return next(fitting, next(_numbers(symbol, wanted)))
+
+
+def _numbers(symbol: Symbol, wanted: int) -> Iterator[int]:
+    """Those of a symbol from a wanted one on, and those before it."""
     first, last = symbol.range
     number = min(max(first, -((symbol.rest - wanted) // symbol.step)), last)
     tried = chain(range(number, number + _TRIED), range(first, number))
-    near = (n * symbol.step + symbol.rest for n in tried)
-    known = symbol.known
-    fitting = (n for n in near if not unmet(known, {**others, symbol.name: n}))
-    return next(fitting, number * symbol.step + symbol.rest)
+    return (n * symbol.step + symbol.rest for n in tried)
 
 
 def unmet(known: Known, numbers: Mapping[str, int]) -> str:

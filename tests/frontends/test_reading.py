@@ -209,7 +209,6 @@ def test_there_is_no_such_symbol() -> None:
         ("y = reshape(x, shape = ['a']);", "must be integer[], not ['a']", "['a']"),
         ("y = reshape(x, shape = [x]);", "not known when the document is read", "[x]"),
         ("y = relu('a');", "argument 'x' of 'relu' must be tensor<scalar>, not 'a'", "'a'"),
-        ("y = tract_core_fft(x);", "'tract_core_fft' is not supported: NNEF has no complex", "tract_core_fft"),
         ("y = tract_core_bitand(x, x);", "bits of integers are not in NNEF", "tract_core_bitand"),
         ("y = tract_core_cast(x, to = 'c64');", "there is no data type 'c64'", "tract_core_cast"),
         ("y = tract_core_scan(body = 'b', scan = [('a', x, 0, 1)], full = [], state = [], output = [('c', 'full', 0, 1)]);", "the document has no fragment 'b'", "tract_core_scan"),

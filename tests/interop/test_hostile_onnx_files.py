@@ -216,9 +216,12 @@ def test_tables_of_inputs_are_made_within_a_limit() -> None:
 
 def test_the_mean_of_nothing_has_no_warning() -> None:
     nodes = [make("ReduceMean", "nothing", "t", keepdims=0), make("Add", "x t", "y")]
-    found = refused(model_of(nodes, {"nothing": np.zeros(0, np.float32)}))
-    assert "what is not a number" in found
-    assert "Warning" not in found
+    Path("model.onnx").write_bytes(
+        model_of(nodes, {"nothing": np.zeros(0, np.float32)}).SerializeToString()
+    )
+    result = CliRunner().invoke(main, ["model.onnx"])
+    assert result.exit_code == 0
+    assert "Warning" not in result.stderr
 
 
 # ---- Loops ----
@@ -421,8 +424,6 @@ def test_a_refusal_names_the_file_as_it_is_called(path: str, here: Path) -> None
 def test_numbers_that_no_text_has_are_refused() -> None:
     node = make("LeakyRelu", "x", "y", alpha=float("nan"))
     assert "what is not a number" in refused(model_of([node]))
-    row = make("Add", "x w", "y")
-    assert "what is not a number" in refused(model_of([row], {"w": np.float32("nan")}))
     far = model_of([make("GatherND", "x n", "y")], {"n": whole(2**40).reshape(1, 1)})
     assert "indices are outside" in refused(far)
 

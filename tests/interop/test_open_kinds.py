@@ -17,9 +17,9 @@ import onnx
 from onnx import numpy_helper
 from support.open_files import OpenFile
 
-from nnef_grad import differentiate, interop, loads, lower
+from nnef_grad import check, differentiate, interop, loads, lower
 from nnef_grad.base.errors import NnefGradError
-from nnef_grad.graph.symbols import with_numbers
+from nnef_grad.graph.symbols import example_sizes, with_numbers
 from nnef_grad.runtimes import find_runtime
 
 
@@ -500,6 +500,14 @@ def test_one_document_for_each_size(name: str, tmp_path: Path) -> None:
         opened.compare(sizes, seed=number)
     for fact in kind.facts:
         assert any(own.startswith(f"{fact}, for '") for own in opened.graph.facts)
+
+
+def test_examples_fit_each_other(tmp_path: Path) -> None:
+    read = interop.from_onnx(written(KINDS["patches"], tmp_path / "model.onnx"))
+    sizes = example_sizes(read.graph)
+    assert (sizes["H"] // 4) * (sizes["W"] // 4) == 12
+    backward = differentiate(read.graph)
+    assert "all agree" in check(read.graph, backward, variables=read.data).conclusion
 
 
 # What tract takes no open sizes for: mirrors, sizes that are divided by others, and those that
