@@ -210,8 +210,8 @@ def residues(symbol: Symbol, divisor: int) -> Iterator[Any]:
 # ---- Examples ----
 
 
-# A usual extent of a batch, where numbers must only be compared.
-_NOMINAL = 8
+# A usual batch, where costs are compared.
+_BATCH = 8
 # An extent to begin with: of a batch, and of anything else.
 _SINGLE, _SMALL = 1, 64
 # Numbers that are tried for a symbol, one by one, and for several together.
@@ -222,7 +222,8 @@ def nominal(extent: Dimension) -> int:
     """A number for an extent whose cost is estimated: no result may depend on it."""
     if not isinstance(extent, Extent):
         return extent
-    number = extent.at({s.name: near(s, _NOMINAL) for s in symbols_in(extent)})
+    wanted = {s: _BATCH if _says_batch(s) else _SMALL for s in symbols_in(extent)}
+    number = extent.at({s.name: near(s, n) for s, n in wanted.items()})
     assert isinstance(number, int)
     return number
 
