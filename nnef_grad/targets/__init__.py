@@ -124,7 +124,7 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
         raise UsageError(f"the target is one of {names}, and not '{target}'")
     runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in _ALL[target]))
     runtimes += READERS.get(target, ())
-    if target != "tract":
+    if target != "tract" and graph.datum_types:
         graph = replace(graph, datum_types={})
     if not runtimes:
         graph = with_plain_names(passes.put_steps(graph))
