@@ -55,7 +55,8 @@ STANDARD = Runtime("standard", "the standard")
 # The registry of tract's own operations, and those that are operators of ONNX as well.
 TRACT_CORE = "tract_core"
 ONNX_OWN = frozenset(
-    f"{TRACT_CORE}_{name}" for name in ("broadcast", "erf", "scatter_nd", "trilu")
+    f"{TRACT_CORE}_{name}"
+    for name in ("broadcast", "cumsum", "erf", "scatter_nd", "trilu")
 )
 
 _ONNX = Runtime(
@@ -66,7 +67,7 @@ _ONNX = Runtime(
 _ENGINES = _ONNX._replace(
     names="onnx",
     title="every engine of ONNX",
-    own=ONNX_OWN - {f"{TRACT_CORE}_scatter_nd"},
+    own=ONNX_OWN - {f"{TRACT_CORE}_scatter_nd", f"{TRACT_CORE}_cumsum"},
     has_indices=False,
 )
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import fields
-from functools import cache, partial
+from functools import cache, partial, reduce
 from math import erf, prod
+from operator import or_
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,9 +102,18 @@ def _scatter_nd(x: Array, indices: Array, updates: Array, reduction: str) -> Arr
     return sums
 
 
+def _cumsum(x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
+    """Sums up to each element along an axis, or from it on."""
+    assert not exclusive
+    ahead = np.flip(x, axis) if reverse else x
+    sums = np.cumsum(ahead, axis)
+    return np.flip(sums, axis) if reverse else sums
+
+
 _OWN = {
     "broadcast": _Own(np.broadcast_to, lambda x, shape: shape),
     "cast": _Own(lambda x, to: cast(x, _NUMPY[to])),
+    "cumsum": _Own(_cumsum),
     "erf": _Own(np.vectorize(erf, otypes=[np.float64])),
     "gather": _Own(
         lambda x, i, axis, datum_type: gather(x, i, axis),
@@ -142,9 +152,8 @@ def found_by(runtimes: str, *names: str) -> Callable[[Find], Find]:
 
 def put_own(graph: Graph, runtimes: Container[str]) -> Graph:
     """The graph with operations of the registry in place of others, for these runtimes."""
-    for runtime, finds in OWN.items():
-        graph = put_found(graph, finds, OPSET) if runtime in runtimes else graph
-    return graph
+    finds = [finds for runtime, finds in OWN.items() if runtime in runtimes]
+    return put_found(graph, reduce(or_, finds, {}), OPSET)
 
 
 # ---- Rows that are added ----
@@ -162,7 +171,10 @@ def _scattered(op: Operation, near: Relations) -> Decompose | None:
         return None
     if not is_instance(near, matrix, partial(one_hot, extent=extent), column):
         return None
-    return partial(_added_rows, column, _is_in_range(column, extent, near), None)
+    is_in_range = _is_in_range(column, extent, near)
+    # Others have an end that runtimes want as a number.
+    is_fit = is_in_range or not has_symbols(extent)
+    return partial(_added_rows, column, is_in_range, None) if is_fit else None
 
 
 @found_by("onnxruntime", "matmul")
@@ -262,40 +274,63 @@ def _with_examples(emit: Emitter, column: Tensor) -> Tensor:
     return emit("concat", (examples, column), axis=2, hint="indices")
 
 
-# ---- Sums from one end of an axis with symbols to each element ----
+# ---- Sums from one end of an axis to each element ----
+
+
+@found_by("onnxruntime", "box", "debox")
+def _cumulative_sum(op: Operation, near: Relations) -> Decompose | None:
+    """A window of a whole axis: an operator, which adds each element once."""
+    if (axis := _whole_axis(op)) is None or _is_count(op, near):
+        return _running_sum(op, near)
+    return partial(_sums, axis)
 
 
 @found_by("tract onnx", "box", "debox")
 def _running_sum(op: Operation, near: Relations) -> Decompose | None:
     """A window of a whole open axis: runtimes want numbers, but have open triangles."""
-    axis = _open_axis(op)
-    if axis is None:
+    axis = _whole_axis(op)
+    if axis is None or not has_symbols(op.attributes["size"][axis]):
         return None
+    return partial(_counts if _is_count(op, near) else _products, axis)
+
+
+def _is_count(op: Operation, near: Relations) -> bool:
     source = near.producer(op.operands[0])
-    is_count = source is not None and source.attributes.get("value") == (1.0,)
-    is_count &= op.name == "box"
-    return partial(_counts if is_count else _products, axis)
+    is_of_ones = source is not None and source.attributes.get("value") == (1.0,)
+    return is_of_ones and op.name == "box"
 
 
-def _open_axis(op: Operation) -> int | None:
+def _whole_axis(op: Operation) -> int | None:
     """The axis that is added up along, from one of its ends."""
     size, padding = op.attributes["size"], op.attributes["padding"]
-    axes = [axis for axis, extent in enumerate(size) if has_symbols(extent)]
+    axes = [axis for axis, extent in enumerate(size) if extent != 1]
     if len(axes) != 1 or not padding or op.attributes["normalize"]:
         return None
     (axis,) = axes
     extent, others = shape_of(op.operands[0])[axis], range(len(size))
-    is_plain = all((size[a], padding[a]) == (1, (0, 0)) for a in others if a != axis)
+    is_plain = all(padding[a] == (0, 0) for a in others if a != axis)
+    is_plain &= not {*op.attributes["stride"], *op.attributes["dilation"]} - {1}
+    is_plain &= op.attributes["border"] in ("constant", "ignore")
     is_whole = size[axis] == extent and {*padding[axis]} == {0, extent - 1}
     return axis if is_plain and is_whole else None
+
+
+def _is_from_begin(op: Operation, axis: int) -> bool:
+    """Whether an element is added to those after it; in an adjoint, the other way back."""
+    return bool((op.attributes["padding"][axis][1] == 0) == (op.name == "box"))
+
+
+def _sums(axis: int, emit: Emitter, op: Operation) -> Sequence[Operand]:
+    is_back = not _is_from_begin(op, axis)
+    settings: dict[str, Any] = {"axis": axis, "exclusive": False, "reverse": is_back}
+    return [tract_core(emit, "cumsum", op.operands[0], **settings)]
 
 
 def _triangle(emit: Emitter, op: Operation, axis: int) -> Tensor:
     """A one in row i and column j if j is the place of a sum with the element at i."""
     extent: Dimension = op.outputs[0].shape[axis]
     ones = tract_core(emit, "broadcast", 1.0, shape=[extent, extent], hint="ones")
-    # The other way back.
-    is_upper = (op.attributes["padding"][axis][1] == 0) == (op.name == "box")
+    is_upper = _is_from_begin(op, axis)
     return tract_core(emit, "trilu", ones, k=0, upper=is_upper, hint="triangle")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -230,3 +231,29 @@ def test_products_of_matrices_wrap_around(most: int, tmp_path: Any) -> None:
     found = session.run(["y", "grad_x"], {"i": i, "x": x, "grad_y": seed})
     np.testing.assert_array_equal(found[0], y)
     np.testing.assert_allclose(found[1], [(wanted * seed).sum()], rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", ["400", "N"])
+@pytest.mark.parametrize("reverse", [0, 1])
+def test_running_sums_of_large_integers(
+    rows: str, reverse: int, tmp_path: Path
+) -> None:
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["" : 17]>\n'
+        f"net (int64[{rows}, 2] i, float[{rows}, 2] x)"
+        f" => (int64[{rows}, 2] c, float[{rows}, 2] y) {{"
+        " a = Constant <value = int64 {0}> ()"
+        f" c = CumSum <reverse = {reverse}> (i, a)"
+        " f = Cast <to = 1> (c) y = Mul (x, f) }"
+    )
+    path, written = tmp_path / "model.onnx", tmp_path / "written.onnx"
+    onnx.save(model, path)
+    read = interop.from_onnx(path)
+    interop.to_onnx(read.graph, written, read.data)
+    assert "CumSum" in {node.op_type for node in onnx.load(written).graph.node}
+    random = np.random.default_rng(0)
+    fed = {"i": random.integers(60_000, 65_000, (400, 2)), "x": np.ones((400, 2), "f")}
+    wanted, found = (
+        onnxruntime.InferenceSession(own).run(["c"], fed)[0] for own in (path, written)
+    )
+    np.testing.assert_array_equal(found, wanted)

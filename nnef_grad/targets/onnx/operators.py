@@ -87,6 +87,10 @@ def _with_diagonal(nodes: Nodes, op: Operation) -> list[str]:
     return [*_first(nodes, op), nodes.constant(op.settings["k"], np.int64, "diagonal")]
 
 
+def _with_axis(nodes: Nodes, op: Operation) -> list[str]:
+    return [*_first(nodes, op), nodes.constant(op.settings["axis"], np.int64, "axis")]
+
+
 def _with_indices(nodes: Nodes, op: Operation) -> list[str]:
     return [*_first(nodes, op), nodes.operand(op.operands[1], "integer")]
 
@@ -144,6 +148,9 @@ _OPERATORS = {
     "sum_reduce": _Operator("ReduceSum", _with_list("axes")),
     "tile": _Operator("Tile", _with_list("repeats")),
     "tract_core_broadcast": _Operator("Expand", _with_shape),
+    "tract_core_cumsum": _Operator(
+        "CumSum", _with_axis, lambda own: {"reverse": int(own["reverse"])}
+    ),
     "tract_core_erf": _Operator("Erf"),
     "tract_core_trilu": _Operator(
         "Trilu", _with_diagonal, lambda own: {"upper": int(own["upper"])}

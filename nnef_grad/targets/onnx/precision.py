@@ -35,7 +35,13 @@ def _total(op: Operation, size: float) -> float:
 def _product(op: Operation, *sizes: float) -> float:
     """Of a product of matrices: of as many products as the rows are long."""
     (length,) = op.inputs[0].shape[-2 if op.settings["transposeA"] else -1 :][:1]
-    return prod(sizes) * (INDEX if has_symbols([length]) else length)
+    return prod(sizes) * (INDEX if has_symbols(length) else length)
+
+
+def _running(op: Operation, size: float) -> float:
+    """Of sums up to each element along an axis."""
+    extent = op.outputs[0].shape[op.settings["axis"]]
+    return size * (INDEX if has_symbols(extent) else extent)
 
 
 # How far from zero results may be, given how far the operands are.
@@ -51,6 +57,7 @@ _SIZES: Mapping[str, Callable[..., float]] = {
     "mul": lambda op, *sizes: prod(sizes),
     "sqr": lambda op, size: size**2,
     "sum_reduce": _total,
+    "tract_core_cumsum": _running,
 }
 # What makes integers or truth values of scalars.
 _SINKS = frozenset({"cast", "eq", "ge", "gt", "le", "lt", "ne"})
@@ -112,7 +119,8 @@ def _size(value: Operand, sizes: Mapping[Tensor, float]) -> float | None:
         return max(known, default=0.0) if len(known) == len(parts) else None
     if isinstance(value, Tensor):
         return 1.0 if value.dtype == "logical" else sizes.get(value)
-    if isinstance(value, str) or not float(value).is_integer():
+    # A half is what rounding adds.
+    if isinstance(value, str) or not (2.0 * value).is_integer():
         return None
     return abs(float(value)) if abs(value) < _MOST else None
 
