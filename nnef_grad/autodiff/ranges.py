@@ -26,6 +26,8 @@ POSITIVE = 2.0**-149
 BELOW_ONE = 1.0 - 2.0**-24
 # It holds all whole numbers below.
 EXACT = 2**24
+# The same in double precision, which ONNX files have for large integers.
+EXACT_IN_DOUBLE = 2**53
 # Indices, tokens and extents whose bounds are not known are taken to be below.
 INDEX = 2**16
 

@@ -6,6 +6,7 @@ support. Any other exception is a bug in the compiler; an `InternalError` says w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +52,10 @@ def suggestion(name: str, known: Sequence[str]) -> str:
 
     near = get_close_matches(name, known, n=1, cutoff=0.7)
     return f"; did you mean '{near[0]}'?" if near else ""
+
+
+# What the text of an extent has for those that compare texts: see graph/extents.py.
+_MARKS = re.compile(r"\{[\d#]*#[\d#]*\}")
 
 
 # Lenient reading repairs known mistakes of exporters; overwriting replaces a file; a
@@ -136,8 +141,9 @@ class NnefGradError(Exception):
     def __init__(
         self, message: str, span: Span | None = None, *, remedy: Remedy | None = None
     ) -> None:
-        self.problems: tuple[Problem, ...] = (Problem(message, span, remedy),)
-        super().__init__(message)
+        told = _MARKS.sub("", message)
+        self.problems: tuple[Problem, ...] = (Problem(told, span, remedy),)
+        super().__init__(told)
 
     @property
     def message(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.autodiff.ranges import EXACT_IN_DOUBLE
 from nnef_grad.base.arrays import Array
 from nnef_grad.emit.arguments import bind
 from nnef_grad.emit.emitter import Emitter
@@ -31,6 +32,19 @@ WHOLE = FRACTIONS | {
     "add", "sub", "mul", "neg", "abs", "sign", "min", "max", "clamp", "relu", "pad",
     "sqr", "sum_reduce", "min_reduce", "max_reduce", "floor", "ceil", "round",
 }  # fmt: skip
+
+# What extents become where they are scalars, too.
+EXACT_OF_EXTENTS = frozenset({"add", "sub", "mul", "min", "max"})
+
+
+def whole(value: Any) -> Any:
+    """A known value as integers, if it is whole; as it is otherwise."""
+    if is_open(value) or dtype_of(value) != "scalar":
+        return value
+    integers = np.trunc(np.clip(value, -EXACT_IN_DOUBLE, EXACT_IN_DOUBLE)).astype(
+        np.int64
+    )
+    return integers if np.array_equal(integers, value) else value
 
 
 def fold(

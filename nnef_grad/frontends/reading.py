@@ -21,7 +21,7 @@ from nnef_grad.emit.arithmetic import MAX_ITEMS, compute
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import VISIT, Evaluator, Scope
 from nnef_grad.frontends.arguments import fit, match
-from nnef_grad.frontends.folding import FRACTIONS, WHOLE, fold
+from nnef_grad.frontends.folding import EXACT_OF_EXTENTS, FRACTIONS, WHOLE, fold, whole
 from nnef_grad.frontends.values import (
     common_dtype,
     converted,
@@ -69,6 +69,7 @@ class Reading(Evaluator):
         compounds: the standard operations whose bodies are put in their place.
         warnings: what was ignored, or may mean something else.
         sizes: how far from zero some integers are at most, of which no range tells that.
+        whole: the extents that scalars are, where they were converted from these.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Reading(Evaluator):
         self.compounds = compounds
         self.warnings: list[Problem] = []
         self.sizes: dict[Tensor, float] = {}
+        self.whole: dict[Tensor, Any] = {}
         self.work, self.most_work = 0, MOST_WORK
         self._ranges: dict[Emitter, Ranges] = {}
 
@@ -216,7 +218,11 @@ class Reading(Evaluator):
             with suppress(OpenExtentError):
                 if not (is_open(x) and dtype == "scalar"):
                     return simple(converted(x, dtype))
-            return self.materialize(x, dtype, hint, span)
+            made = self.materialize(x, dtype, hint, span)
+            self.whole[made] = x
+            return made
+        if dtype == "integer" and x in self.whole:
+            return self.whole[x]
         if (x.dtype, dtype) == ("scalar", "integer"):
             return self.library("truncate", [x], {}, hint, span)
         return self.cast(x, dtype, hint, span)
@@ -290,6 +296,8 @@ class Reading(Evaluator):
         names = tuple(f"{hint}_{r.name}" for r in fragment.results)
         hints = (hint,) if len(names) == 1 else names
         results = self.emitter.emit_op(call, hints=hints, span=place)
+        if fragment.name in EXACT_OF_EXTENTS:
+            self._note_extents(fragment, operands, results[0])
         parts: list[Any] = [list(r) if isinstance(r, tuple) else r for r in results]
         if fragment.name in WHOLE and all(map(_is_whole, operands)):
             self._warn_of_digits(fragment.name, operands, hint, place)
@@ -298,6 +306,25 @@ class Reading(Evaluator):
                 return self.library("truncate", parts, {}, hint, place)
             return self.cast(parts[0], "integer", hint, place)
         return parts[0] if len(parts) == 1 else tuple(parts)
+
+    def _note_extents(
+        self, fragment: Fragment, operands: Sequence[Any], made: Any
+    ) -> None:
+        """Keeps the extents that scalars are, of which exporters ask for the greater one."""
+        given = [*map(self._as_extents, operands)] if self.whole else []
+        if is_open(given) and all(map(is_known, given)):
+            values = {p.name: x for p, x in zip(fragment.operands, given, strict=True)}
+            with suppress(OpenExtentError):
+                (self.whole[made],) = fold(fragment, values, None, self.spend)
+
+    def _as_extents(self, value: Any) -> Any:
+        """What is known of an operand of scalars, as integers where it is whole."""
+        if isinstance(value, Tensor):
+            if value in self.whole:
+                return self.whole[value]
+            numbers = self.numbers_of(value, Span(Source("", ""), 0, 0))
+            value = value if numbers is None else numbers
+        return value if isinstance(value, Tensor) else whole(value)
 
     def _warn_of_digits(
         self, name: str, operands: Sequence[Any], hint: str, place: Span

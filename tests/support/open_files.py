@@ -1,6 +1,6 @@
 """One backward document of an ONNX file for all sizes, against those made for each size.
 
-python -m support.open_files FOLDER    compiles every ONNX file below a folder, as the command
+python -m support.open_files FOLDER    compiles every ONNX file below a folder, or one, as the command
                                        does without options; compares it at four sizes, the
                                        least ones among them, and its gradients with central
                                        differences; and prints a row of a table for each
@@ -60,7 +60,7 @@ def drawn(inputs: Any, seed: int) -> Arrays:
     }
 
 
-def _difference(
+def relative_difference(
     name: str, one: np.ndarray, other: np.ndarray, least: float = 1e-6
 ) -> float:
     """The greatest one, relative to the largest number, or to one that is not smaller."""
@@ -71,6 +71,15 @@ def _difference(
     if not difference <= TOLERANCE:
         raise DiffersError(f"{name}: {difference:.2g}")
     return difference
+
+
+def sizes_of(graph: Any) -> Iterator[Sizes]:
+    """The least sizes of a graph, usual ones, and those after them."""
+    shapes = [x.shape for x in graph.inputs]
+    yield examples(shapes, symbols_of(tuple(shapes)))
+    usual = examples(shapes, symbols_of(tuple(x[:1] for x in shapes)))
+    for more in (0, 1, 3):
+        yield {name: number + more for name, number in usual.items()}
 
 
 class OpenFile:
@@ -112,17 +121,11 @@ class OpenFile:
         # The outputs are the last results, as the file calls them.
         last = names[len(names) - len(outputs) :]
         original = zip(last, self._original.run(outputs, own), strict=True)
-        same = [_difference(n, wanted[n], found[n]) for n in names]
+        same = [relative_difference(n, wanted[n], found[n]) for n in names]
         # Its outputs may be small where its inputs are not.
-        return max(*same, *(_difference(n, x, found[n], SMALL) for n, x in original))
-
-    def sizes(self) -> Iterator[Sizes]:
-        """The least sizes, usual ones, and those after them."""
-        shapes = [x.shape for x in self.graph.inputs]
-        yield examples(shapes, symbols_of(tuple(shapes)))
-        usual = examples(shapes, symbols_of(tuple(x[:1] for x in shapes)))
-        for more in (0, 1, 3):
-            yield {name: number + more for name, number in usual.items()}
+        return max(
+            *same, *(relative_difference(n, x, found[n], SMALL) for n, x in original)
+        )
 
     def check(self) -> str:
         """What central differences say of the gradients."""
@@ -132,7 +135,7 @@ class OpenFile:
 
 
 def _compared(opened: OpenFile) -> Iterator[str]:
-    for sizes in opened.sizes():
+    for sizes in sizes_of(opened.graph):
         try:
             yield f"{opened.compare(sizes):.1e}"
         except nnef_grad.NnefGradError:
@@ -155,8 +158,8 @@ def _row(path: Path, work: Path) -> list[str]:
 def main(folder: Path, work: Path) -> int:
     """Prints what becomes of each file, and returns how many differ."""
     differ = 0
-    for path in sorted(folder.rglob("*.onnx")):
-        row = [str(path.relative_to(folder)), *_row(path, work)]
+    for path in sorted(folder.rglob("*.onnx") if folder.is_dir() else [folder]):
+        row = [f"{path.parent.name}/{path.name}", *_row(path, work)]
         differ += any("DIFFERS" in cell or " failed" in cell for cell in row)
         print(*row, sep=" | ", flush=True)
     return differ

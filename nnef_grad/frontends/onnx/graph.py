@@ -26,6 +26,7 @@ from nnef_grad.frontends.onnx.node import OPERATIONS, kind_of
 from nnef_grad.frontends.onnx.operations.elementwise import DATA_TYPES
 from nnef_grad.frontends.onnx.parameters import warnings
 from nnef_grad.frontends.onnx.reading import ModelReading
+from nnef_grad.frontends.onnx.texts import without_texts
 from nnef_grad.frontends.onnx.validity import (
     DOMAINS,
     NODE_WORK,
@@ -69,13 +70,14 @@ def read(model: Any, arrays: Mapping[str, Array], name: str, given: Given) -> Mo
     model = _expanded(model, name)
     graph = model.graph
     refuse_repeated(graph, name)
+    texts = without_texts(graph, name)
     _refuse_operations(graph, name)
     # What onnx has inferred is not so for other shapes.
     is_other = any((given.shapes, given.batch, given.symbols, given.constants))
     infos = () if is_other else (*graph.value_info, *graph.output)
     inferred = {v.name: s for v in infos if (s := _shape(v.type)) is not None}
     inputs = [v for v in graph.input if v.name not in arrays]
-    notes = warnings(graph, arrays)
+    notes = [*texts, *warnings(graph, arrays)]
     fixed = _fixed(model)
     most += NODE_WORK * sum(1 for _ in nodes_of(graph))
     nodes, ys = in_order(graph.node), {*_differentiated(graph)}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from nnef_grad.autodiff.ranges import INDEX
+from nnef_grad.autodiff.ranges import EXACT_IN_DOUBLE, INDEX
 from nnef_grad.frontends.onnx.node import NARROW, Node
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.graph.extents import has_symbols
@@ -21,8 +21,6 @@ _SIZES: Mapping[str, Callable[[Sequence[float], int], float]] = {
     "Mul": lambda sizes, _: prod(sizes),
     "MatMul": lambda sizes, length: prod(sizes) * length,
 }
-# Double precision, which ONNX files have for large integers, holds all below.
-_DIGITS = 2**53
 
 
 def in_bits(node: Node, z: Any, operands: Sequence[Any]) -> Any:
@@ -41,7 +39,7 @@ def in_bits(node: Node, z: Any, operands: Sequence[Any]) -> Any:
     if size < first + count and not is_below:
         node.reading.sizes[z] = size
         return z
-    if size > _DIGITS:
+    if size > EXACT_IN_DOUBLE:
         node.warn("beyond 2^53 its integers lose digits, and wrap around elsewhere")
     whole = wrapped(node, z, z, first, count)
     node.reading.sizes[whole] = float(first + count)

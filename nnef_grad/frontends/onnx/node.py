@@ -35,9 +35,11 @@ from nnef_grad.frontends.values import (
     shape_of,
 )
 from nnef_grad.frontends.view import View, entering
-from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.graph.ir import Operation, Shape, Tensor, map_tensors
+from nnef_grad.interpreter.execution import execute
 from nnef_grad.language.identifiers import plain_name
 from nnef_grad.language.library import FragmentFile
+from nnef_grad.ops.traits import MOVING
 
 T = TypeVar("T")
 
@@ -193,6 +195,18 @@ class ModelValues(Conversion):
         """A message that says why the model cannot be read."""
         return f"cannot convert '{self.name}' to NNEF: {what}"
 
+    def numbers_of(self, tensor: Tensor, span: Span) -> Array | None:
+        """Those of an initializer, or of several in another shape or order."""
+        made = self.emitter.producer(tensor)
+        if tensor in self.values or made is None or made.name not in MOVING:
+            return self.values.get(tensor)
+        found = {x: self.numbers_of(x, span) for x in made.inputs}
+        sizes = [MOST_ELEMENTS + 1 if x is None else x.size for x in found.values()]
+        if sum(sizes) > MOST_ELEMENTS or len(made.outputs) > 1:
+            return None
+        (numbers,) = execute(made, map_tensors(found.__getitem__, made.operands))
+        return np.asarray(numbers)
+
     def settings_behind(self, value: Any) -> str:
         """The names of inputs that a value depends on, and that could be constants."""
         behind, seen = [value], {value}
@@ -345,8 +359,13 @@ class Node(View):
     def known(self, value: Any, name: str) -> Any:
         """A value that must be known before the model is run."""
         if isinstance(value, Tensor):
-            value = self.reading.values.get(value, value)
-        self.require(is_known(value), f"{name} must be known before the model is run")
+            numbers = self.reading.numbers_of(value, self.span)
+            value = value if numbers is None else numbers
+        if not is_known(value):
+            message = f"{name} must be known before the model is run"
+            settings = self.reading.settings_behind(value)
+            advice = f": make {settings} a constant" if settings else ""
+            self.refuse(message + advice, "constant" if settings else None)
         return value
 
     def uses(self, place: int) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
-from nnef_grad.autodiff.ranges import EXACT, INDEX, Ranges
+from nnef_grad.autodiff.ranges import EXACT, EXACT_IN_DOUBLE, INDEX, Ranges
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, map_tensors
 from nnef_grad.graph.names import NameSupply
@@ -22,8 +22,6 @@ from nnef_grad.ops.traits import MOVING
 
 # The data type of what is computed in double precision, in ONNX alone.
 DOUBLE = "double"
-# Double precision holds all whole numbers below.
-_MOST = 2.0**53
 
 
 def _total(op: Operation, size: float) -> float:
@@ -122,7 +120,7 @@ def _size(value: Operand, sizes: Mapping[Tensor, float]) -> float | None:
     # A half is what rounding adds.
     if isinstance(value, str) or not (2.0 * value).is_integer():
         return None
-    return abs(float(value)) if abs(value) < _MOST else None
+    return abs(float(value)) if abs(value) < EXACT_IN_DOUBLE else None
 
 
 def _between_integers(graph: Graph, sizes: Mapping[Tensor, float]) -> list[Operation]:

@@ -1,0 +1,102 @@
+"""One backward graph of an ONNX file for all sizes in other engines than ONNX Runtime.
+
+python -m support.open_engines FILE ENGINE...    compiles a file as the command does without
+                                                 options, runs the gradients in each engine at
+                                                 four sizes, the least ones among them, and
+                                                 prints how far they are from those that were
+                                                 made for each size, in ONNX Runtime
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nnef_grad
+from nnef_grad import interop
+from nnef_grad.base.errors import NnefGradError
+from nnef_grad.runtimes import find_runtime
+from support.open_files import Arrays, DiffersError, relative_difference, sizes_of
+
+
+def _backward(read: Any) -> Any:
+    return nnef_grad.differentiate(read.graph, with_outputs=True).graph
+
+
+def _drawn(graph: Any, seed: int) -> list[np.ndarray]:
+    """Random numbers for the inputs of a graph without symbols."""
+    random = np.random.default_rng(seed)
+    return [
+        random.standard_normal(x.shape).astype(np.float32)
+        if x.dtype == "scalar"
+        else random.integers(0, 2, x.shape).astype(
+            bool if x.dtype == "logical" else int
+        )
+        for x in graph.inputs
+    ]
+
+
+class Engines:
+    """A file in several engines.
+
+    Attributes:
+        path: the file.
+        graph: its backward graph for all sizes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._read = interop.from_onnx(path)
+        self.graph = _backward(self._read)
+        self._wanted: dict[int, tuple[list[np.ndarray], Arrays]] = {}
+        self.sizes = [*sizes_of(self._read.graph)]
+
+    def wanted(self, place: int) -> tuple[list[np.ndarray], Arrays]:
+        """Inputs of a size, and what the graph that was made for it has in ONNX Runtime."""
+        if place not in self._wanted:
+            read = interop.from_onnx(self.path, symbols=self.sizes[place])
+            graph = _backward(read)
+            fed = _drawn(graph, place)
+            run = find_runtime("onnxruntime").compile(graph, read.data, threads=1)
+            results = dict(zip(graph.output_names, run(fed), strict=True))
+            self._wanted[place] = fed, results
+        return self._wanted[place]
+
+    def compare(self, engine: str) -> Iterator[str]:
+        """The greatest difference at each size, or why there is none."""
+        run = None
+        for place in range(len(self.sizes)):
+            try:
+                fed, wanted = self.wanted(place)
+            except NnefGradError:
+                yield "refused by the network"
+                continue
+            run = run or find_runtime(engine).compile(
+                self.graph, self._read.data, threads=1
+            )
+            found = dict(zip(self.graph.output_names, run(fed), strict=True))
+            yield f"{max(relative_difference(n, x, found[n]) for n, x in wanted.items()):.1e}"
+
+
+def _told(engines: Engines, engine: str) -> str:
+    try:
+        return ", ".join(engines.compare(engine))
+    except DiffersError as error:
+        return f"DIFFERS: {error}"
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error)[:160]}"
+
+
+def main(path: Path, names: list[str]) -> None:
+    """Prints a row for each engine."""
+    engines = Engines(path)
+    for name in names:
+        print(path.name, name, _told(engines, name), sep=" | ", flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])
