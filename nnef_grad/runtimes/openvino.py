@@ -15,7 +15,7 @@ from nnef_grad.graph.ir import Graph
 from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
 from nnef_grad.runtimes import Run, refusals
 from nnef_grad.targets import lower
-from nnef_grad.targets.onnx.writing import to_onnx
+from nnef_grad.targets.onnx.writing import write
 from nnef_grad.targets.tensors import DTYPES
 
 
@@ -44,7 +44,8 @@ def _of_size(graph: Graph, data: Data, threads: int | None) -> Run:
     with TemporaryDirectory() as folder, refusals("OpenVINO", "load", graph):
         path = Path(folder) / "graph.onnx"
         lowered = lower(graph, "openvino")
-        to_onnx(lowered.graph, path, data={**data, **lowered.data})
+        whole = {**data, **lowered.data}
+        write(lowered.graph, path, whole, overwrite=False, carries=True)
         model = compile_for_openvino(path, threads)
     read = {name: place for place, x in enumerate(model.inputs) for name in x.names}
     request = model.create_infer_request()

@@ -35,8 +35,10 @@ from nnef_grad.targets.maxima import interleaved
 from nnef_grad.targets.shape import joined, take
 from nnef_grad.targets.windows import surrounded
 
-# A filter with more elements than this makes too many operations.
+# A filter with more elements than this makes too many operations; one with open extents may
+# not be possible otherwise.
 MOST_PLACES = 128
+MOST_OF_OPEN = 2048
 # A result with more phases takes too many convolutions.
 MOST_PHASES = 16
 
@@ -49,7 +51,10 @@ _PLAIN = (
     & ~when.above_rank(5)
 )
 _FEW_PLACES = _PLAIN & Condition(
-    lambda op: nominal(prod(windows_of(op).down)) <= MOST_PLACES
+    lambda op: (
+        nominal(prod(windows_of(op).down))
+        <= (MOST_OF_OPEN if has_symbols(op.inputs[1].shape) else MOST_PLACES)
+    )
 )
 _ONE_GROUP = Condition(lambda op: groups_of(op) == 1)
 _SINGLE_FILTERS = Condition(

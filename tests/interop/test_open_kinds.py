@@ -62,6 +62,13 @@ KINDS = {
         _sizes(N=(1, 2, 3, 1), H=(7, 8, 9, 64)),
         ("H is at least 7",),
     ),
+    # tract takes no open filter, so the gradient has a product for each of 150 places.
+    "a wide filter": Kind(
+        "float[N, 1, T] x",
+        "y = Conv (x, w)",
+        {"w": [2, 1, 150]},
+        _sizes(N=(1, 2), T=(150, 163)),
+    ),
     "channel by channel": Kind(
         "float[N, 4, 6, W] x",
         """a = Conv <strides = [2, 1], pads = [1, 1, 1, 1], group = 4> (x, v)
@@ -553,6 +560,28 @@ def test_the_same_in_tract(name: str, tmp_path: Path) -> None:
             assert found.shape == wanted.shape
             most = np.abs(wanted).max(initial=1e-6)
             np.testing.assert_allclose(found / most, wanted / most, atol=1e-5)
+
+
+def test_what_a_loop_sees_in_openvino(tmp_path: Path) -> None:
+    """Weights of a direction, which are a part of a variable: its loops take no such thing."""
+    pytest.importorskip("openvino")
+    text = """f = LSTM <direction = "bidirectional", hidden_size = 3> (x, w, r)
+        y = Tanh (f)"""
+    weights = {"w": [2, 12, 4], "r": [2, 12, 3]}
+    kind = Kind("float[T, N, 4] x", text, weights, _sizes(N=(2,), T=(33,)))
+    read = interop.from_onnx(written(kind, tmp_path / "model.onnx"))
+    backward = differentiate(read.graph, with_outputs=True).graph
+    random = np.random.default_rng(0)
+    fed = [
+        random.standard_normal(x.shape).astype(np.float32)
+        for x in with_numbers(backward, kind.sizes[0]).inputs
+    ]
+    found, wanted = (
+        find_runtime(runtime).compile(backward, read.data)(fed)
+        for runtime in ("openvino", "onnxruntime")
+    )
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_what_is_refused_for_tract_alone() -> None:

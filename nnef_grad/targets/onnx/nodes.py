@@ -81,7 +81,9 @@ def _typed(value: Any, dtype: Any, title: str) -> Array:
 
 class Nodes:
     """The nodes of a graph, or of the body of a loop; the constants and arrays of the whole
-    model, by name, and what tensors are called in the file that they are from.
+    model, by name, and what tensors are called in the file that they are from. Bodies see
+    what is stored outside, and what is computed there unless that is carried as a state:
+    OpenVINO 2026.4 refuses bodies that see what is computed.
     """
 
     def __init__(
@@ -90,8 +92,11 @@ class Nodes:
         data: Data,
         appearance: InFile,
         around: Nodes | None = None,
+        *,
+        carries: bool = False,
     ) -> None:
         self._root: Nodes = around._root if around else self
+        self._carries = carries
         self._data = data
         self.made: list[Any] = []
         self.constants: list[Any] = []
@@ -396,22 +401,37 @@ class Nodes:
 
     # ---- Loops ----
 
+    def carried(self, loop: Loop, operands: Sequence[Tensor]) -> dict[Tensor, Tensor]:
+        """What the body sees whole that is a state for it, with what it is outside."""
+        root = self._root
+        stored = {*root.arrays, *(x.name for x in root.constants)}
+        whole = zip(loop.full, operands, strict=False) if root._carries else ()
+        return {x: outer for x, outer in whole if self._names[outer] not in stored}
+
     def body(self, loop: Loop, operands: Sequence[Tensor]) -> Any:
-        """The body of a Scan. It reads what it sees whole where that is; its parts have no
-        axis along which they are scanned or collected.
+        """The body of a Scan. It reads what it sees whole where that is, unless it is
+        carried; its parts have no axis along which they are scanned or collected.
         """
         fresh, graph = self.fresh, in_double(loop.body)
         inner = Nodes(graph, {}, InFile(), around=self)
         inner._names = {x: fresh(name) for x, name in graph.names.items()}
-        whole = zip(loop.full, operands, strict=False)
-        inner._names.update((x, self._names[outer]) for x, outer in whole)
-        declared = [inner.declared(x) for x in loop.state_inputs]
+        whole, carried = (
+            zip(loop.full, operands, strict=False),
+            self.carried(loop, operands),
+        )
+        seen = ((x, outer) for x, outer in whole if x not in carried)
+        inner._names.update((x, self._names[outer]) for x, outer in seen)
+        declared = [inner.declared(x) for x in (*loop.state_inputs, *carried)]
         for x, way in zip(loop.parts, loop.scanned, strict=True):
             name, axes = fresh("part"), self.extents([way.axis], "axes")
             inner.add("Unsqueeze", [name, axes], [inner._names[x]])
             declared.append(_without_axis(name, x, way.axis))
         inner.add_all(graph)
         results = [inner.declared(x) for x in loop.next_values]
+        for x in carried:
+            kept = inner._computed(x)
+            same = inner.node("Identity", [kept.name], f"{kept.name}_kept")
+            results.append(kept._replace(name=same).info())
         for output, way in loop.collected:
             x, axes = graph.outputs[output], self.extents([way.axis], "axes")
             name = inner.node("Squeeze", [inner._names[x], axes], "collected")

@@ -389,12 +389,16 @@ def _scatter(nodes: Nodes, op: Operation) -> None:
 def _loop(nodes: Nodes, op: Operation) -> None:
     """The body reads what it sees whole from the graph around it."""
     loop = loop_of(op)
-    read = op.inputs[len(loop.full) :]
+    carried, results = nodes.carried(loop, op.inputs), nodes.results
+    states = [*op.inputs[len(loop.full) :][: loop.states], *carried.values()]
+    parts = op.inputs[len(loop.full) + loop.states :]
+    kept = [nodes.fresh("kept") for _ in carried]
     inputs, outputs = loop.scanned, [one.way for one in loop.collected]
     # A list without elements has no type: what has none is left out.
-    nodes.node(
+    nodes.add(
         "Scan",
-        [_own(nodes, x) for x in read],
+        [_own(nodes, x) for x in (*states, *parts)],
+        [*results[: loop.states], *kept, *results[loop.states :]],
         body=nodes.body(loop, op.inputs),
         num_scan_inputs=len(inputs),
         scan_input_axes=[way.axis for way in inputs],

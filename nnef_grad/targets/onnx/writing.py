@@ -75,10 +75,12 @@ def write(
     trained: Iterable[str] = (),
     in_file: InFile | None = None,
     target: Target = "onnx",
+    carries: bool = False,
     **metadata: Mapping[str, str],
 ) -> None:
     """Writes a graph, lowered for a target; see `to_onnx`. `defaults` are the values of
-    inputs that need not be fed, `metadata` what tensors are to each other, by name.
+    inputs that need not be fed, `metadata` what tensors are to each other, by name. What a
+    loop sees may be carried as its state: see `Nodes`.
     """
     require_onnx()
     from nnef_grad.targets.onnx import operators as _operators  # noqa: F401
@@ -106,13 +108,14 @@ def write(
         in_file or InFile(), metadata, {*trained, *(defaults or ())}
     )
     whole = in_double(lowered.graph)
-    nodes = Nodes(whole, arrays, appearance)
+    is_portable = target == "onnx-portable"
+    nodes = Nodes(whole, arrays, appearance, carries=carries or is_portable)
     tensors = whole.tensors
     for name, value in (defaults or {}).items():
         tensor = tensors[name]
         nodes.put(tensor, value, f"the input '{name}'", DTYPES[tensor.dtype])
     model, kept = nodes.model(whole, metadata), dict(nodes.arrays)
-    if target == "onnx-portable":
+    if is_portable:
         kept = with_separated(model, kept)
     store(model, kept, place, overwrite)
 
