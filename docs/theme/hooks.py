@@ -21,6 +21,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from pygments.lexers import LEXERS
 from sessions import with_commands
+from tables import with_tables
 
 ROOT = Path(__file__).parents[2]
 # Files of the repository that are pages, under another name.
@@ -144,7 +145,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
             else f"{link[1]}{os.path.relpath(uri, here)}{link[3]}"
         )
 
-    return LINK.sub(moved, markdown)
+    return with_tables(LINK.sub(moved, markdown), ROOT / "docs" / here, inline)
 
 
 # ---- Formulas ----
@@ -159,9 +160,17 @@ def on_page_content(content: str, page: Any, config: Any, files: Files) -> str:
 
 def mathml(formula: re.Match[str]) -> str:
     display = "inline" if formula[2] == "(" else "block"
-    drawn = convert(html.unescape(formula[3]), display=display)
-    drawn = WORD.sub(r'<mover class="over">\1', drawn)
-    return f'<{formula[1]} class="formula">{drawn}</{formula[1]}>'
+    shown = drawn(html.unescape(formula[3]), display)
+    return f'<{formula[1]} class="formula">{shown}</{formula[1]}>'
+
+
+def drawn(formula: str, display: str) -> str:
+    return WORD.sub(r'<mover class="over">\1', convert(formula, display=display))
+
+
+def inline(formula: str) -> str:
+    """A formula in a cell of a table."""
+    return f'<span class="formula">{drawn(formula, "inline")}</span>'
 
 
 # ---- Every link ----
