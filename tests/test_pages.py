@@ -87,7 +87,7 @@ PAGES: dict[str, Page] = {
                 "docs/how-to/adapters.md",
             ),
             *("docs/how-to/exports.md", "docs/how-to/fragments.md"),
-            *("docs/how-to/runtimes.md", "docs/how-to/nnef-2.md", "docs/report.md"),
+            *("docs/how-to/runtimes.md", "docs/report.md"),
             "docs/memory.md",
             "docs/open-sizes.md",
         ),

@@ -39,7 +39,10 @@ def table(
 ) -> str:
     """A table with a place to type what its rows must contain."""
     heads = "".join(f"<th>{html.escape(name)}</th>" for name in head)
-    body = "".join(map(_row(formula), rows))
+    first = {cells[0]: cells for cells in reversed(rows)}
+    body = "".join(
+        _row(cells, formula, is_target=cells is first[cells[0]]) for cells in rows
+    )
     label = html.escape(f"Filter: {title}")
     return (
         '<div class="filtered">'
@@ -49,16 +52,15 @@ def table(
     )
 
 
-def _row(formula: Callable[[str], str]) -> Callable[[Sequence[str]], str]:
-    """A row, which links can lead to by its first cell."""
-
-    def row(cells: Sequence[str]) -> str:
-        name = html.escape(cells[0].strip("`").replace(" ", "-"))
-        first, *others = (_cell(cell, formula) for cell in cells)
-        shown = "".join(f"<td{UNSEARCHED}>{cell}</td>" for cell in others)
-        return f'<tr id="{name}"><td>{first} </td>{shown}</tr>'
-
-    return row
+def _row(
+    cells: Sequence[str], formula: Callable[[str], str], *, is_target: bool
+) -> str:
+    """A row; links can lead to the first of a name."""
+    name = html.escape(cells[0].strip("`").replace(" ", "-"))
+    first, *others = (_cell(cell, formula) for cell in cells)
+    shown = "".join(f"<td{UNSEARCHED}>{cell}</td>" for cell in others)
+    start = f'<tr id="{name}">' if is_target else "<tr>"
+    return f"{start}<td>{first} </td>{shown}</tr>"
 
 
 def _cell(text: str, formula: Callable[[str], str]) -> str:
