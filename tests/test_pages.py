@@ -116,7 +116,7 @@ PAGES: dict[str, Page] = {
 # Pages that are made of tables of the code, whose own tests hold them.
 MADE = {
     *("command-line.md", "operations.md", "runtimes.md", "differences.md"),
-    *("dialects.md", "models.md", "onnx-operators.md", "speed.md"),
+    *("dialects.md", "models.md", "speed.md"),
 }
 
 
