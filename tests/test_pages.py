@@ -115,7 +115,7 @@ PAGES: dict[str, Page] = {
 }
 # Pages that are made of tables of the code, whose own tests hold them.
 MADE = {
-    *("command-line.md", "operations.md", "runtimes.md", "differences.md"),
+    *("command-line.md", "operations.md", "runtimes.md"),
     *("dialects.md", "models.md", "speed.md"),
 }
 

@@ -67,7 +67,9 @@ def _cell(text: str, formula: Callable[[str], str]) -> str:
     if "\n" in text:
         # A blank line would end the HTML.
         lines = html.escape(text.strip()).replace("\n", "&#10;")
-        return f"<details><summary>show</summary><pre><code>{lines}</code></pre></details>"
+        return (
+            f"<details><summary>show</summary><pre><code>{lines}</code></pre></details>"
+        )
     shown, end = [], 0
     for part in PART.finditer(text):
         shown.append(html.escape(text[end : part.start()]))

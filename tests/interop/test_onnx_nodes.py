@@ -141,7 +141,9 @@ def test_every_case_is_right_or_refused(
         if request.config.getoption("--rewrite-cases"):
             TABLE.write_text(table(found), "utf-8")
         assert summary(len(found), counts) in PAGE.read_text("utf-8")
-        assert without_reasons(TABLE.read_text("utf-8")) == without_reasons(table(found))
+        assert without_reasons(TABLE.read_text("utf-8")) == without_reasons(
+            table(found)
+        )
 
 
 # ---- The section of docs/onnx.md, and its table ----

@@ -127,7 +127,9 @@ def row(name: str) -> tuple[str, ...]:
     """The formulas of an operation, what is to be said of them, and the rule."""
     derived = how(name) != "none"
     typeset = ", ".join(f"${formula}$" for formula in formulas_of(name) if derived)
-    remark, rule = (" ".join(remarks(name)), "\n\n".join(rules(name))) if derived else ("", "")
+    remark, rule = (
+        (" ".join(remarks(name)), "\n\n".join(rules(name))) if derived else ("", "")
+    )
     return f"`{name}`", how(name), where(name), typeset, remark, rule
 
 
