@@ -13,10 +13,10 @@ from bench.report import Circumstances, Report
 
 HEAD = """# How fast the graphs are
 
-The gradients of all variables of a network, with the forward pass that they need, take about {onnx}
-times as long as the forward pass alone in ONNX Runtime, and {tract} times in tract. They take
-{real} of the time of PyTorch's autograd in ONNX Runtime, and {openvino} in OpenVINO. These are
-medians over {networks} networks with batches of 1 and 8.
+The gradients of all variables of a network, with the forward pass that they need, take about
+{onnx} times as long as the forward pass alone in ONNX Runtime, and {tract} times in tract. They take {real}
+of the time of PyTorch's autograd in ONNX Runtime, and {openvino} in OpenVINO. These are the medians of
+the table below.
 
 ![Milliseconds of gradients beside those of each peer](plots/gradient-time.svg)
 
@@ -104,9 +104,6 @@ def page(report: Report) -> str:
     medians = {key: shown_roughly(rows) for key, rows in groups(found)}
     head = HEAD.format(
         **{name: medians.get(key, "?") for name, key in HEADLINES.items()},
-        networks=len(
-            {r.row.net for r in found if r.row.part in ("onnx", "tract", "real")}
-        ),
         met=sum(outcome.verdict == "met" for outcome in judged),
         judged=len(judged),
         summary="\n".join(summary(found)),

@@ -86,7 +86,7 @@ PAGES: dict[str, Page] = {
                 "docs/how-to/per-example.md",
                 "docs/how-to/adapters.md",
             ),
-            *("docs/how-to/exports.md", "docs/how-to/fragments.md"),
+            *("docs/dialects.md", "docs/how-to/fragments.md"),
             *("docs/how-to/runtimes.md", "docs/report.md"),
             "docs/memory.md",
             "docs/open-sizes.md",
@@ -116,7 +116,7 @@ PAGES: dict[str, Page] = {
 # Pages that are made of tables of the code, whose own tests hold them.
 MADE = {
     *("command-line.md", "operations.md", "runtimes.md"),
-    *("dialects.md", "models.md", "speed.md"),
+    *("models.md", "speed.md"),
 }
 
 
