@@ -99,7 +99,6 @@ PAGES: dict[str, Page] = {
     "docs/tutorials/onnx-runtime.md": ONNX,
     "docs/tutorials/training.md": ONNX,
     "docs/tutorials/browser.md": Page(needs=("torch", "onnx", "sklearn")),
-    "docs/tutorials/tract.md": Page(needs=("tract",)),
     "docs/how-to/converters.md": Page(needs=("nnef",)),
     "docs/how-to/models-with-data.md": ONNX,
     **dict.fromkeys(
