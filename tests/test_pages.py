@@ -32,8 +32,8 @@ def has_learned(folder: Path, printed: str) -> None:
 
 
 def is_trained(folder: Path, printed: str) -> None:
-    """A hundred steps were made, and all variables were written."""
-    assert "\n100 0." in printed
+    """All steps were made, the loss is below one, and all variables were written."""
+    assert printed.startswith("500 0.")
     written = nnef_grad.load_data(folder / "trained")
     assert sorted(written) == sorted(nnef_grad.load_data(folder / "model"))
 
@@ -97,7 +97,6 @@ PAGES: dict[str, Page] = {
         ("docs/pytorch.md", "docs/tutorials/from-pytorch.md"), Page(needs=("torch",))
     ),
     "docs/tutorials/onnx-runtime.md": ONNX,
-    "docs/tutorials/training.md": ONNX,
     "docs/tutorials/browser.md": Page(needs=("torch", "onnx", "sklearn")),
     "docs/how-to/converters.md": Page(needs=("nnef",)),
     "docs/how-to/models-with-data.md": ONNX,
