@@ -58,6 +58,12 @@ def test_the_navigation_has_every_page() -> None:
     assert sorted(named) == sorted(pages | MOVED)
 
 
+def reference() -> str:
+    """The pages with the names of the packages."""
+    pages = [*(DOCS / "api").glob("*.md"), DOCS / "how-to" / "pytorch-module.md"]
+    return "".join(path.read_text("utf-8") for path in pages)
+
+
 @pytest.mark.parametrize(
     ("package", "names"),
     [
@@ -68,7 +74,7 @@ def test_the_navigation_has_every_page() -> None:
     ],
 )
 def test_the_reference_has_every_name(package: str, names: list[str]) -> None:
-    pages = "".join(path.read_text("utf-8") for path in (DOCS / "api").glob("*.md"))
+    pages = reference()
     missing = [
         name
         for name in names
@@ -79,7 +85,7 @@ def test_the_reference_has_every_name(package: str, names: list[str]) -> None:
 
 
 def test_the_reference_shows_functions_and_no_modules_of_their_names() -> None:
-    pages = "".join(path.read_text("utf-8") for path in (DOCS / "api").glob("*.md"))
+    pages = reference()
     shown = re.findall(r"^::: (\S+)$", pages, re.MULTILINE)
     assert "nnef_grad.training.run.run" in shown
     # Its source is read, not run: a module hides what its package imports from it.

@@ -116,7 +116,7 @@ def test_no_letter_of_a_picture_is_made_small(
     [
         ("--wrt", "command-line.html"),
         ("-o", "command-line.html"),
-        ("GPU", "questions.html"),
+        ("GPU", "limits.html"),
         ("limitations", "limits.html"),
         ("saliency", "how-to/derivatives.html"),
     ],

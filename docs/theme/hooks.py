@@ -32,6 +32,22 @@ PAGES = {
     "SECURITY.md": "security.md",
     "CODE_OF_CONDUCT.md": "code-of-conduct.md",
 }
+# Pages that were, and where what they said is now.
+GONE = {
+    "differences": "interface.html#accepted-documents",
+    "onnx-operators": "onnx.html#operators",
+    "questions": "limits.html#questions",
+    "api/torch": "../how-to/pytorch-module.html#reference",
+    "how-to/cost": "../memory.html",
+    "how-to/exports": "../dialects.html",
+    "how-to/nnef-2": "runtimes.html#nnef-20",
+    "tutorials/tract": "../tract.html",
+    "tutorials/training": "../training.html",
+}
+FORWARDING = (
+    '<!doctype html><title>Moved</title><meta http-equiv="refresh" content="0; url={0}">'
+    '<a href="{0}">Moved</a>\n'
+)
 LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)\s]*)?\))")
 FORMULA = re.compile(
     r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL
@@ -177,9 +193,13 @@ def inline(formula: str) -> str:
 
 
 def on_post_build(config: Any) -> None:
-    """The site is complete: every link leads somewhere, and nothing is loaded from a
-    network.
+    """The site is complete: every link leads somewhere, that of a page that is gone too, and
+    nothing is loaded from a network.
     """
     site = Path(config.site_dir)
+    for page, place in GONE.items():
+        path = site / f"{page}.html"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(FORWARDING.format(place), "utf-8")
     if problems := [*broken(site), *loaded(site)]:
         raise PluginError("\n".join(problems))
