@@ -29,22 +29,12 @@ Above 10, a decision (such as the sign at a ReLU) falls differently in single pr
 
 [Operations, gradients and errors of each architecture](tables/models.csv)
 
-## Limits
-
-| what | why | instead |
-|---|---|---|
-| a condition in Python that depends on the values of a tensor | `torch.export` refuses it, with its line: the graph would be that of the example | `torch.where`, `torch.cond`, or make it a setting of the module |
-| a custom backward function (`torch.autograd.Function`), as in BLOOM | refused, with its line | `from_torch(..., allow_own_backward=True)` differentiates the forward computation; the figures above use it |
-| a mixture of experts that sorts its tokens | shapes depend on values | `model.set_experts_implementation("batched_mm")` |
-| random numbers in the network, except dropout | a graph computes the same in each run | pass them as an argument, such as `noise` |
-| parameters in half precision | the graph has single precision; a warning says so | `module.float()` |
-
 torch's autograd itself was wrong in one case: `batch_norm` in evaluation mode for a batch of one, followed by `flatten` and `transpose`, in
 double precision.
 
 ## Refused
 
-The error names the line of the network.
+The error names the line of the network; [PyTorch programs](pytorch.md#what-is-refused) lists the reasons.
 
 | architecture | why, and what to write instead |
 |---|---|
