@@ -44,6 +44,19 @@ GONE = {
     "tutorials/tract": "../tract.html",
     "tutorials/training": "../training.html",
 }
+# What a search finds first: what an option or an operation is before its uses, and what is for
+# users before what is for contributors.
+WEIGHTS = {
+    "command-line.md": 40,
+    "operations.md": 30,
+    "how-to/derivatives.md": 15,
+    "limits.md": 4,
+    "install.md": 4,
+    **dict.fromkeys(
+        ("architecture.md", "contributing.md", "changelog.md", "code-of-conduct.md"),
+        0.1,
+    ),
+}
 FORWARDING = (
     '<!doctype html><title>Moved</title><meta http-equiv="refresh" content="0; url={0}">'
     '<a href="{0}">Moved</a>\n'
@@ -141,11 +154,9 @@ def is_shown(path: Path) -> bool:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links lead to pages of the site. A search for an option finds its description
-    before its uses.
-    """
-    if page.file.src_uri == "command-line.md":
-        page.meta["search"] = {"boost": 8}
+    """Links lead to pages of the site, and pages have their weights in the search."""
+    if page.file.src_uri in WEIGHTS:
+        page.meta["search"] = {"boost": WEIGHTS[page.file.src_uri]}
     if page.file.src_uri.startswith("source/"):
         return markdown
     base, here = base_of(page.file.src_uri), PurePosixPath(page.file.src_uri).parent
