@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import figures, report
-from bench.page import page
+from bench.page import page, table
 from bench.parts import PARTS, measure
 from bench.peers import VARIABLE, training_python
 from bench.plot import draw
@@ -24,6 +24,7 @@ from bench.settings import Settings
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results.json"
 PAGE, FIGURE = ROOT / "docs" / "speed.md", ROOT / "docs" / "speed.svg"
+TABLE = ROOT / "docs" / "tables" / "speed.csv"
 PLOTS = ROOT / "docs" / "plots"
 # One network, in seconds.
 BRIEF = Settings(models="^mobilenet$", batches=(1,), runs=5)
@@ -65,8 +66,9 @@ def brief() -> str:
 
 
 def publish(written: report.Report) -> None:
-    """Writes the page and its figures."""
+    """Writes the page, its table and its figures."""
     PAGE.write_text(page(written), "utf-8")
+    TABLE.write_text(table(written), "utf-8")
     draw(written, FIGURE)
     figures.draw(written, PLOTS)
 

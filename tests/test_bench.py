@@ -15,7 +15,7 @@ import nnef_grad
 from bench import __main__ as bench
 from bench import figures, nets, recomputation, report
 from bench.comparisons import COMPARISONS, PACKAGES, outcomes
-from bench.page import page
+from bench.page import page, table
 from bench.parts import onnx
 from bench.processes import FailedError, ask, shortened
 from bench.report import Report
@@ -203,7 +203,8 @@ def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_the_page_says_what_was_missed_and_left_out() -> None:
     written = page(report_of([row()]))
     assert "1 of 2 goals are met" in written
-    assert "| lstm | 1 | 0.50 | **1.50** | backward 2e+03, autograd 4e+03 |" in written
+    assert "| backward / autograd | 0.50 | 0.50 | 0.50 | 1.0 | 1 of 1 |" in written
+    assert ",backward / autograd,0.50,1.0,2000 and 4000 ms" in table(report_of([row()]))
     assert "- real: the whole part: not installed: timm" in written
 
 
@@ -241,7 +242,9 @@ def test_a_figure_is_on_the_page_and_of_the_newest_results(name: str) -> None:
 
 
 def test_the_page_shows_the_results_that_are_kept() -> None:
-    assert bench.PAGE.read_text("utf-8") == page(report.read(bench.RESULTS))
+    kept = report.read(bench.RESULTS)
+    assert bench.PAGE.read_text("utf-8") == page(kept)
+    assert bench.TABLE.read_text("utf-8") == table(kept)
 
 
 # ---- Computing again, and saving ----

@@ -50,7 +50,7 @@ STEP_HEAD = """## nnef-grad-step
     nnef-grad-step MODEL --loss LOSS [options]
 
 MODEL is as for nnef-grad. [Training](training.md) describes losses, optimizers and the result.
-Options without an entry here are described [above](#all-options).
+It also takes these options of nnef-grad: {shared}.
 
 """
 TAIL = """## Exit codes
@@ -178,35 +178,23 @@ def examples() -> list[Any]:
 
 
 def page() -> str:
-    """An index of all options, and an entry for each, with an anchor: options that both
-    commands have are described once.
+    """An entry for each option, with an anchor: options that both commands have are
+    described once.
     """
     shared = {text_of(option) for option in chain.from_iterable(OPTIONS.values())}
     own = {
         group: [option for option in found if text_of(option) not in shared]
         for group, found in STEP_OPTIONS.items()
     }
+    both = [option for option in listed(STEP_OPTIONS) if text_of(option) in shared]
+    links = ", ".join(f"[`--{anchor_of(o)}`](#{anchor_of(o)})" for o in both)
     return (
         HEAD
-        + index(OPTIONS, own)
         + sections(OPTIONS, "##", "")
-        + STEP_HEAD
+        + STEP_HEAD.format(shared=links)
         + sections(own, "###", "step-")
         + TAIL
     )
-
-
-def index(options: Groups, own: Groups) -> str:
-    """A row for each name: where an option is described, which may be apart for the step."""
-    steps = {anchor_of(o): f"[yes](#{anchor_of(o)})" for o in listed(STEP_OPTIONS)}
-    steps |= {anchor_of(o): f"[yes](#step-{anchor_of(o)})" for o in listed(own)}
-    firsts = {anchor_of(o): f"[yes](#{anchor_of(o)})" for o in listed(options)}
-    lines = (
-        f"| `--{name}` | {firsts.get(name, '')} | {steps.get(name, '')} |\n"
-        for name in {**firsts, **steps}
-    )
-    head = "| option | nnef-grad | nnef-grad-step |\n|---|---|---|\n"
-    return f"## All options\n\n{head}{''.join(lines)}\n"
 
 
 def listed(groups: Groups) -> list[click.Option]:

@@ -32,8 +32,8 @@ def has_learned(folder: Path, printed: str) -> None:
 
 
 def is_trained(folder: Path, printed: str) -> None:
-    """A hundred steps were made, and all variables were written."""
-    assert "\n100 0." in printed
+    """All steps were made, the loss is below one, and all variables were written."""
+    assert printed.startswith("500 0.")
     written = nnef_grad.load_data(folder / "trained")
     assert sorted(written) == sorted(nnef_grad.load_data(folder / "model"))
 
@@ -71,23 +71,22 @@ PAGES: dict[str, Page] = {
                 "docs/interface.md",
                 "docs/broadcasting.md",
             ),
-            *("docs/when.md", "docs/nnef.md", "docs/questions.md"),
+            *("docs/when.md", "docs/nnef.md"),
             *("docs/limits.md", "docs/glossary.md"),
             *("docs/architecture.md", "docs/conventions.md", "docs/onnx.md"),
             *("docs/distributed.md", "docs/api/compiler.md", "docs/api/errors.md"),
-            *("docs/api/interop.md", "docs/api/torch.md", "docs/api/training.md"),
+            *("docs/api/interop.md", "docs/api/training.md"),
             *("docs/tutorials/first-gradient.md", "docs/tutorials/own-rule.md"),
             *("docs/tutorials/second-order.md", "docs/how-to/check.md"),
             *(
-                "docs/how-to/cost.md",
                 "docs/how-to/errors.md",
                 "docs/how-to/tflite.md",
                 "docs/how-to/derivatives.md",
                 "docs/how-to/per-example.md",
                 "docs/how-to/adapters.md",
             ),
-            *("docs/how-to/exports.md", "docs/how-to/fragments.md"),
-            *("docs/how-to/runtimes.md", "docs/how-to/nnef-2.md", "docs/report.md"),
+            *("docs/dialects.md", "docs/how-to/fragments.md"),
+            *("docs/how-to/runtimes.md", "docs/report.md"),
             "docs/memory.md",
             "docs/open-sizes.md",
         ),
@@ -97,9 +96,7 @@ PAGES: dict[str, Page] = {
         ("docs/pytorch.md", "docs/tutorials/from-pytorch.md"), Page(needs=("torch",))
     ),
     "docs/tutorials/onnx-runtime.md": ONNX,
-    "docs/tutorials/training.md": ONNX,
     "docs/tutorials/browser.md": Page(needs=("torch", "onnx", "sklearn")),
-    "docs/tutorials/tract.md": Page(needs=("tract",)),
     "docs/how-to/converters.md": Page(needs=("nnef",)),
     "docs/how-to/models-with-data.md": ONNX,
     **dict.fromkeys(
@@ -115,8 +112,8 @@ PAGES: dict[str, Page] = {
 }
 # Pages that are made of tables of the code, whose own tests hold them.
 MADE = {
-    *("command-line.md", "operations.md", "runtimes.md", "differences.md"),
-    *("dialects.md", "models.md", "onnx-operators.md", "speed.md"),
+    *("command-line.md", "operations.md", "runtimes.md"),
+    *("models.md", "speed.md"),
 }
 
 

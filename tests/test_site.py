@@ -15,6 +15,7 @@ from sessions import with_commands
 from shown import FOLDER, MLP, SHOWN, sum_of, sums_when_taken
 from support.networks import network
 from support.pages import ROOT
+from tables import with_tables
 
 import nnef_grad
 from nnef_grad import interop, torch, training
@@ -58,6 +59,39 @@ def test_the_navigation_has_every_page() -> None:
     assert sorted(named) == sorted(pages | MOVED)
 
 
+def test_the_documentation_is_short_enough_to_be_read() -> None:
+    pages = [ROOT / "README.md", *DOCS.rglob("*.md")]
+    words = {path.name: len(path.read_text("utf-8").split()) for path in pages}
+    assert sum(words.values()) <= 35_000, "what is a table belongs into docs/tables/"
+
+
+def test_every_table_is_on_a_page() -> None:
+    text = "".join(path.read_text("utf-8") for path in DOCS.rglob("*.md"))
+    shown = re.findall(r"^\[[^\]\n]+\]\(\S*tables/([\w-]+\.csv)\)$", text, re.MULTILINE)
+    assert sorted(shown) == sorted(path.name for path in (DOCS / "tables").iterdir())
+
+
+def test_a_table_is_shown_below_its_link(tmp_path: Path) -> None:
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    rows = 'name,what\n`a`,$x$ < 1\n`a`,"two\nlines"\n'
+    (folder / "t.csv").write_text(rows)
+    page = with_tables(
+        "[T](tables/t.csv)\n", tmp_path, lambda formula: f"<i>{formula}</i>"
+    )
+    assert page.startswith("[T](tables/t.csv)\n\n<div")
+    assert '<tr id="a"><td><code>a</code> </td>' in page
+    assert '<td data-search-exclude=""><i>x</i> &lt; 1</td>' in page
+    assert "<pre><code>two&#10;lines</code></pre>" in page
+    assert page.count('id="a"') == 1
+
+
+def reference() -> str:
+    """The pages with the names of the packages."""
+    pages = [*(DOCS / "api").glob("*.md"), DOCS / "how-to" / "pytorch-module.md"]
+    return "".join(path.read_text("utf-8") for path in pages)
+
+
 @pytest.mark.parametrize(
     ("package", "names"),
     [
@@ -68,7 +102,7 @@ def test_the_navigation_has_every_page() -> None:
     ],
 )
 def test_the_reference_has_every_name(package: str, names: list[str]) -> None:
-    pages = "".join(path.read_text("utf-8") for path in (DOCS / "api").glob("*.md"))
+    pages = reference()
     missing = [
         name
         for name in names
@@ -79,7 +113,7 @@ def test_the_reference_has_every_name(package: str, names: list[str]) -> None:
 
 
 def test_the_reference_shows_functions_and_no_modules_of_their_names() -> None:
-    pages = "".join(path.read_text("utf-8") for path in (DOCS / "api").glob("*.md"))
+    pages = reference()
     shown = re.findall(r"^::: (\S+)$", pages, re.MULTILINE)
     assert "nnef_grad.training.run.run" in shown
     # Its source is read, not run: a module hides what its package imports from it.

@@ -50,9 +50,10 @@ def page(browser: Any) -> Iterator[Any]:
 
 
 def pages(site: Path) -> list[Path]:
-    """The pages, without those of source files."""
+    """The pages, without those of source files and those that lead to others."""
     every = sorted(site.rglob("*.html"))
-    return [p for p in every if "source" not in p.relative_to(site).parts]
+    own = [p for p in every if "source" not in p.relative_to(site).parts]
+    return [p for p in own if 'http-equiv="refresh"' not in p.read_text("utf-8")]
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -114,9 +115,12 @@ def test_no_letter_of_a_picture_is_made_small(
 @pytest.mark.parametrize(
     ("query", "where"),
     [
+        ("conv", "operations.html"),
+        ("install", "install.html"),
+        ("resnet50", "models.html"),
         ("--wrt", "command-line.html"),
         ("-o", "command-line.html"),
-        ("GPU", "questions.html"),
+        ("GPU", "limits.html"),
         ("limitations", "limits.html"),
         ("saliency", "how-to/derivatives.html"),
     ],
@@ -129,7 +133,31 @@ def test_the_search_finds(site: Path, page: Any, query: str, where: str) -> None
     found = page.eval_on_selector_all(
         ".md-search-result__link", "all => all.map((link) => link.href)"
     )
-    assert any(f"/{where}" in link for link in found[:10])
+    assert f"/{where}" in found[0]
+
+
+def test_a_table_is_filtered_by_what_is_typed(site: Path, page: Any) -> None:
+    page.goto((site / "runtimes.html").as_uri())
+    page.fill(".filtered input", "ROI_align backward")
+    rows = page.locator(".filtered tbody tr:visible td:first-child")
+    assert rows.all_inner_texts() == ["avg_roi_align", "max_roi_align"]
+
+
+def test_the_first_screen_shows_the_thing(site: Path, page: Any) -> None:
+    """The layer, its gradients, how to install, and the beginning of the report's picture."""
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.goto((site / "index.html").as_uri())
+    for shown in ("linear_layer(", "linear_layer_backward(", "pip install"):
+        box = page.locator("pre", has_text=shown).first.bounding_box()
+        assert box["y"] + box["height"] <= 900, shown
+    picture = page.locator('img[src*="report-mlp"]:visible').first
+    assert picture.bounding_box()["y"] < 850
+
+
+def test_a_page_that_is_gone_leads_on(site: Path, page: Any) -> None:
+    page.goto((site / "tutorials" / "tract.html").as_uri())
+    page.wait_for_url("**/tract.html")
+    page.wait_for_function("document.title.includes('from PyTorch')")
 
 
 def test_the_reference_shows_functions_and_classes(site: Path, page: Any) -> None:

@@ -21,6 +21,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from pygments.lexers import LEXERS
 from sessions import with_commands
+from tables import with_tables
 
 ROOT = Path(__file__).parents[2]
 # Files of the repository that are pages, under another name.
@@ -31,6 +32,35 @@ PAGES = {
     "SECURITY.md": "security.md",
     "CODE_OF_CONDUCT.md": "code-of-conduct.md",
 }
+# Pages that were, and where what they said is now.
+GONE = {
+    "differences": "interface.html#accepted-documents",
+    "onnx-operators": "onnx.html#operators",
+    "questions": "limits.html#questions",
+    "api/torch": "../how-to/pytorch-module.html#reference",
+    "how-to/cost": "../memory.html",
+    "how-to/exports": "../dialects.html",
+    "how-to/nnef-2": "runtimes.html#nnef-20",
+    "tutorials/tract": "../tract.html",
+    "tutorials/training": "../training.html",
+}
+# What a search finds first: what an option or an operation is before its uses, and what is for
+# users before what is for contributors.
+WEIGHTS = {
+    "command-line.md": 40,
+    "operations.md": 30,
+    "how-to/derivatives.md": 15,
+    "limits.md": 4,
+    "install.md": 4,
+    **dict.fromkeys(
+        ("architecture.md", "contributing.md", "changelog.md", "code-of-conduct.md"),
+        0.1,
+    ),
+}
+FORWARDING = (
+    '<!doctype html><title>Moved</title><meta http-equiv="refresh" content="0; url={0}">'
+    '<a href="{0}">Moved</a>\n'
+)
 LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)\s]*)?\))")
 FORMULA = re.compile(
     r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL
@@ -124,11 +154,9 @@ def is_shown(path: Path) -> bool:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Links lead to pages of the site. A search for an option finds its description
-    before its uses.
-    """
-    if page.file.src_uri == "command-line.md":
-        page.meta["search"] = {"boost": 8}
+    """Links lead to pages of the site, and pages have their weights in the search."""
+    if page.file.src_uri in WEIGHTS:
+        page.meta["search"] = {"boost": WEIGHTS[page.file.src_uri]}
     if page.file.src_uri.startswith("source/"):
         return markdown
     base, here = base_of(page.file.src_uri), PurePosixPath(page.file.src_uri).parent
@@ -144,7 +172,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
             else f"{link[1]}{os.path.relpath(uri, here)}{link[3]}"
         )
 
-    return LINK.sub(moved, markdown)
+    return with_tables(LINK.sub(moved, markdown), ROOT / "docs" / here, inline)
 
 
 # ---- Formulas ----
@@ -159,18 +187,30 @@ def on_page_content(content: str, page: Any, config: Any, files: Files) -> str:
 
 def mathml(formula: re.Match[str]) -> str:
     display = "inline" if formula[2] == "(" else "block"
-    drawn = convert(html.unescape(formula[3]), display=display)
-    drawn = WORD.sub(r'<mover class="over">\1', drawn)
-    return f'<{formula[1]} class="formula">{drawn}</{formula[1]}>'
+    shown = drawn(html.unescape(formula[3]), display)
+    return f'<{formula[1]} class="formula">{shown}</{formula[1]}>'
+
+
+def drawn(formula: str, display: str) -> str:
+    return WORD.sub(r'<mover class="over">\1', convert(formula, display=display))
+
+
+def inline(formula: str) -> str:
+    """A formula in a cell of a table."""
+    return f'<span class="formula">{drawn(formula, "inline")}</span>'
 
 
 # ---- Every link ----
 
 
 def on_post_build(config: Any) -> None:
-    """The site is complete: every link leads somewhere, and nothing is loaded from a
-    network.
+    """The site is complete: every link leads somewhere, that of a page that is gone too, and
+    nothing is loaded from a network.
     """
     site = Path(config.site_dir)
+    for page, place in GONE.items():
+        path = site / f"{page}.html"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(FORWARDING.format(place), "utf-8")
     if problems := [*broken(site), *loaded(site)]:
         raise PluginError("\n".join(problems))

@@ -291,6 +291,7 @@ def _put(
     own = {declared[0].name: subject} if len(declared) == 1 else {}
     emitter.naming = lambda name: own.get(name) or f"{subject}_{name}"
     emitter.origin, emitter.span = operation.origin, operation.span
+    emitter.module = operation.module
     with located(operation.span), number_needed_by(operation):
         values = build(emitter, operation)
     for result, value in zip(operation.results, values, strict=True):

@@ -137,6 +137,8 @@ class Emitter:
         # What the next operations are the derivative of, and their place in the source.
         self.origin: Operation | None = None
         self.span: Span | None = None
+        # The path of the module that they are read from, if it is known.
+        self.module: tuple[str, ...] | None = None
         # Turns the name of a value inside a rule or fragment into a hint.
         self.naming: Callable[[str], str] = str
         # The operations in the places of whose results other tensors were found.
@@ -250,7 +252,14 @@ class Emitter:
             self._result(d.type, shape, dtype, hint) for d, shape, hint in columns
         ]
         operation = Operation(
-            definition, operands, settings, tuple(results), dtype, span, self.origin
+            definition,
+            operands,
+            settings,
+            tuple(results),
+            dtype,
+            span,
+            self.origin,
+            self.module,
         )
         self.operations.append(operation)
         self.note_producer(operation)
@@ -384,7 +393,9 @@ class Emitter:
     ) -> None:
         """Emits an operation whose result is a tensor that others use already."""
         call, _ = bind_call(self.opset.declarations[name], operands, attributes, None)
-        results: Any = {"results": (tensor,), "origin": self.origin}
+        results: Any = {
+            "results": (tensor,), "origin": self.origin, "module": self.module
+        }  # fmt: skip
         self.append(Operation(**call._asdict(), **results))
 
     def _result(self, type_: Type, shape: Any, dtype: str | None, hint: str) -> Any:

@@ -117,6 +117,8 @@ class Operation:
             it is; None if the compiler made the operation otherwise.
         origin: the forward operation whose derivative this one is part of, or None in a
             forward graph. It is the heading of a comment, and decides nothing.
+        module: the path of the module that it was read from, or None where no file says
+            it. Reports group by it.
         name: the name of the operation.
         inputs: the tensors among the operands, in order; one that is used twice is
             listed twice.
@@ -130,6 +132,7 @@ class Operation:
     dtype: str | None = None
     span: Span | None = field(default=None, repr=False)
     origin: Operation | None = field(default=None, repr=False)
+    module: tuple[str, ...] | None = field(default=None, repr=False)
     name: str = field(init=False, repr=False)
     inputs: tuple[Tensor, ...] = field(init=False, repr=False)
     outputs: tuple[Tensor, ...] = field(init=False, repr=False)
@@ -157,6 +160,7 @@ class Operation:
             self.dtype,
             span or self.span,
             self.origin,
+            self.module,
         )
 
     @property

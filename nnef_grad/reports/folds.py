@@ -1,27 +1,24 @@
 """Folds: parts of a forward graph that a reader may see as one.
 
 A fold is an interval of the order of the operations, so no cycle arises when it is
-closed. Folds are found in the labels of variables, which exporters make of the names of
-modules (`layer1.0.conv1.weight`, `block1/unit_1/conv1/kernel`), and, where there are too
-many parts side by side, at the places that the fewest tensors cross.
+closed. Folds are the modules that operations were read from. Where no file says these, they
+are found in the labels of variables, which exporters make of the names of modules
+(`layer1.0.conv1.weight`, `block1/unit_1/conv1/kernel`). Where there are too many parts side
+by side, there are folds between the places that the fewest tensors cross.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, groupby, islice, takewhile
+from itertools import accumulate, groupby, takewhile
 from typing import Union
 
 from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.graph.modules import Path, path_of_label
 
 # The most parts that are drawn side by side.
 WIDEST = 24
-# The most modules in one another that are folds: a label may have any number of slashes.
-DEEPEST = 20
-
-Path = tuple[str, ...]
 # An operation is its index in the graph.
 Part = Union[int, "Fold"]
 
@@ -50,7 +47,11 @@ def folds(graph: Graph, hosts: Sequence[int]) -> Fold:
 
 def _paths(graph: Graph, hosts: Sequence[int], drawn: Sequence[int]) -> dict[int, Path]:
     """The module that each operation is in, as a path."""
-    own = _modules(graph, hosts)
+    own = _modules(graph, hosts) | {
+        index: module
+        for index in drawn
+        if (module := graph.operations[index].module) is not None
+    }
     around: dict[int, Path] = {}
     makers: dict[Tensor, int] = {}
     for index in drawn:
@@ -68,19 +69,9 @@ def _modules(graph: Graph, hosts: Sequence[int]) -> dict[int, Path]:
     labels: dict[int, list[Path]] = {}
     for operation, host in zip(graph.operations, hosts, strict=True):
         if operation.name == "variable":
-            module = _module(str(operation.attributes["label"]))
+            module = path_of_label(str(operation.attributes["label"]))
             labels.setdefault(host, []).append(module)
     return {index: _common(paths) for index, paths in labels.items()}
-
-
-def _module(label: str) -> Path:
-    """The module that a label is of. One that has a number for its name is called after
-    the one around it as well: layers.0.
-    """
-    *steps, _ = re.split(r"[/.]", label)
-    pairs = zip(["", *steps], steps, strict=False)
-    path = (f"{outer}.{s}" if s.isdigit() and outer else s for outer, s in pairs)
-    return tuple(islice(path, DEEPEST))
 
 
 def _module_around(operands: Sequence[Path]) -> Path:

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from support.formulas import formulas
-from support.operations_page import how, page, where
+from support.operations_page import how, page, row, table, where
+from support.tables import FOLDER, hold
 
 from nnef_grad.base.source import Source
 from nnef_grad.language.library import STDLIB
 from nnef_grad.language.parser import parse_fragments
 
-PAGE = Path(__file__).parents[2] / "docs" / "operations.md"
+PAGE, TABLE = FOLDER.parent / "operations.md", FOLDER / "operations.csv"
 
 
 def test_the_page_lists_all_operations(request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--rewrite-cases"):
-        PAGE.write_text(page(), "utf-8")
-    assert PAGE.read_text("utf-8") == page()
+    rewrite = request.config.getoption("--rewrite-cases")
+    hold({PAGE: page(), TABLE: table()}, rewrite=rewrite)
 
 
 @pytest.mark.parametrize("name", sorted(STDLIB))
-def test_an_operation_is_on_the_page(name: str) -> None:
+def test_an_operation_is_in_the_table(name: str) -> None:
     assert how(name) in {"rule", "body", "rule and body", "zero", "none"}
     assert where(name)
-    assert f"| {where(name)} |" in page()
-    assert (f"\n### {name}\n" in page()) == (how(name) != "none")
+    *_, derivative, remark, rule = row(name)
+    assert bool(derivative or remark or rule) == (how(name) != "none")
 
 
 @pytest.mark.parametrize(

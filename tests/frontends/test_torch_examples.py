@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from support.tables import FOLDER, csv_of, hold
 from support.torch_gradients import compare
 from torch import nn
 from torch.utils import _pytree as pytree
@@ -18,8 +17,7 @@ from torch.utils import _pytree as pytree
 import nnef_grad
 from nnef_grad import interop
 
-PAGE = Path(__file__).parents[2] / "docs" / "pytorch.md"
-HEADING = "## PyTorch's own examples\n"
+TABLE = FOLDER / "torch-examples.csv"
 # The release that the table is of.
 RELEASE = "2.13."
 
@@ -80,13 +78,7 @@ def outcome(name: str, case: Any) -> str:
 @pytest.mark.skipif(
     not torch.__version__.startswith(RELEASE), reason=f"of torch {RELEASE}x"
 )
-def test_the_page_lists_the_examples(request: pytest.FixtureRequest) -> None:
-    rows = [f"| `{n}` | {outcome(n, case)} |\n" for n, case in examples().items()]
-    table = "".join(["| example | outcome |\n|---|---|\n", *rows])
-    head, _, rest = PAGE.read_text("utf-8").partition(HEADING)
-    text, _, after = rest.partition("| example | outcome |\n")
-    after = re.sub(r"\A(\|.*\n)*", "", after)
-    wanted = f"{head}{HEADING}{text}{table}{after}"
-    if request.config.getoption("--rewrite-cases"):
-        PAGE.write_text(wanted, "utf-8")
-    assert PAGE.read_text("utf-8") == wanted
+def test_the_table_lists_the_examples(request: pytest.FixtureRequest) -> None:
+    rows = [(f"`{name}`", outcome(name, case)) for name, case in examples().items()]
+    text = csv_of(("example", "outcome"), rows)
+    hold({TABLE: text}, rewrite=request.config.getoption("--rewrite-cases"))

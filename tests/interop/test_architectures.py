@@ -4,14 +4,14 @@ ONNX Runtime, next to those of torch.
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from typing import Any
 
 import pytest
 from support.architectures.arrival import MOST, arrive_within
 from support.architectures.catalog import ARRIVING, REFUSED, make, package_of
-from support.architectures.page import PAGE
+from support.architectures.page import PAGE, TABLE, page, read_results, table
+from support.tables import hold, rows_of
 
 import nnef_grad
 from nnef_grad import interop
@@ -51,6 +51,11 @@ def test_what_is_refused(name: str) -> None:
         interop.from_torch(*made(name))
 
 
-def test_the_page_lists_the_architectures() -> None:
-    listed = re.findall(r"^\| `(\w+/\w+)` \|", PAGE.read_text("utf-8"), re.MULTILINE)
-    assert listed == [*REFUSED, *ARRIVING]
+def test_the_page_and_its_table_have_the_figures_of_all_architectures(
+    request: pytest.FixtureRequest,
+) -> None:
+    results = read_results()
+    rewrite = request.config.getoption("--rewrite-cases")
+    hold({PAGE: page(results), TABLE: table(results)}, rewrite=rewrite)
+    listed = [row["architecture"].strip("`") for row in rows_of("models")]
+    assert listed == list(ARRIVING)

@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from support.documents.corpus import (
     corpus,
     differences,
     fragments_of,
-    page,
 )
 from support.documents.khronos import Answer, Khronos
 
@@ -25,7 +23,6 @@ import nnef_grad
 from nnef_grad.language.library import STDLIB
 
 VERDICTS = ("accepts", "refuses", "crashes", "differs", "likewise")
-PAGE = Path(__file__).parents[2] / "docs" / "differences.md"
 
 
 @pytest.fixture(scope="session")
@@ -194,15 +191,6 @@ def explanation(verdict: str, found: Any, answer: Answer) -> str | None:
 def test_what_explains_a_mutation_is_a_difference() -> None:
     known = {group.construct for group in differences()}
     assert set(EXPLAINED.values()) <= known
-
-
-# ---- The list for users ----
-
-
-def test_the_page_lists_the_differences(request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--rewrite-cases"):
-        PAGE.write_text(page(), "utf-8")
-    assert PAGE.read_text("utf-8") == page()
 
 
 def test_each_difference_is_said_in_full() -> None:

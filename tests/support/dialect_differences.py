@@ -1,4 +1,4 @@
-"""How tract's dialect differs from the standard: tables of docs/dialects.md."""
+"""How tract's dialect differs from the standard: rows of docs/tables/tract.csv."""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
-"""docs/operations.md: how each standard operation is differentiated, made of the rules."""
+"""docs/operations.md and its table: how each standard operation is differentiated, made of the
+rules.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 
@@ -14,39 +17,31 @@ from nnef_grad.ops import DECOMPOSITIONS, RULES
 from nnef_grad.ops.traits import DECISIONS, SOURCES, STEPS
 from support.formulas import NoFormulaError, formulas
 from support.operation_models import models
+from support.tables import csv_of
 
 HEAD = """# How each operation is differentiated
 
-This table covers all {count} operations of the NNEF 1.0.5 standard library. A test generates the page
-from the rules.
+All {count} operations of the NNEF 1.0.5 standard library have a derivative, or are listed by name as having none. A test makes this page from
+the rules.
 
-- **rule**: the operation has its own rule, in NNEF in
-  [`derivatives.nnef`](../nnef_grad/autodiff/derivatives.nnef) or, if it needs shapes, in Python
-  beside the operation's shape function.
-- **body**: its definition is differentiated, from the standard library or, if it needs
-  shapes, from Python.
-- **zero**: a step function, whose derivative is zero wherever it exists.
-- **none**: there is nothing to differentiate. `SOURCES` have no operands; the results of
-  `DECISIONS` are truth values and indices.
-
-Operations without a derivative are listed by name in
-[`ops/traits.py`](../nnef_grad/ops/traits.py); no rule is missing.
-
-Every operation that a rule or a body uses is in the table, so you can differentiate
-every backward graph again. [Conventions](conventions.md) lists the choices where a derivative is
-not unique.
-
-| operation | how | where |
+| how | what that means | operations |
 |---|---|---|
-"""
-EACH = """
-## Formulas and rules
+| rule | the operation has its own rule, in NNEF in [`derivatives.nnef`](../nnef_grad/autodiff/derivatives.nnef) or, if it needs shapes, in Python beside the operation's shape function | {rule} |
+| body | its definition is differentiated, from the standard library or, if it needs shapes, from Python | {body} |
+| rule and body | unusual borders are padded first; then the rule applies | {both} |
+| zero | a step function, whose derivative is zero wherever it exists | {zero} |
+| none | nothing to differentiate: no operands, or results that are truth values or indices | {none} |
 
-A bar marks a gradient: $\\bar{x}$, `dx` in the rules, is the derivative of the outputs of the
-graph with respect to $x$. A dot is an element-wise product; adjacent matrices, in `matmul` and
-`linear`, are matrix products. Rules ignore broadcasting: the gradient of a broadcast operand is
-summed afterwards. For a rule in Python, an example shows what it emits.
+Every operation that a rule or a body uses is among them, so you can differentiate every backward graph again.
+[Conventions](conventions.md) lists the choices where a derivative is not unique.
+
+A bar marks a gradient: $\\bar{{x}}$, `dx` in the rules, is the derivative of the outputs of the graph with respect to $x$. A dot is an
+element-wise product; adjacent matrices, in `matmul` and `linear`, are matrix products. Rules ignore broadcasting: the gradient of a broadcast
+operand is [summed afterwards](broadcasting.md). For a rule in Python, the text is an example of what it emits.
+
+[The formula and the rule of each operation](tables/operations.csv)
 """
+COLUMNS = ("operation", "how", "where", "derivative", "remark", "rule")
 
 # Of the rules in Python, and where the text of a rule says less than a formula.
 FORMULAS = {
@@ -112,22 +107,30 @@ NOTES = {
 }
 
 
-@cache
 def page() -> str:
-    """The whole page."""
-    table = [f"| {link(name)} | {how(name)} | {where(name)} |" for name in STDLIB]
-    head = HEAD.format(count=len(table)) + "\n".join(table)
-    sections = map(section, filter(is_derived, STDLIB))
-    return "\n\n".join([head, EACH.strip(), *sections]) + "\n"
+    """The text of the page, without its table."""
+    counts = Counter(map(how, STDLIB))
+    return HEAD.format(
+        count=len(STDLIB),
+        both=counts["rule and body"],
+        **{word: counts[word] for word in ("rule", "body", "zero", "none")},
+    )
 
 
-def link(name: str) -> str:
-    """The name, as a link to the section about it."""
-    return f"[`{name}`](#{name})" if is_derived(name) else f"`{name}`"
+@cache
+def table() -> str:
+    """The table: a row for each operation."""
+    return csv_of(COLUMNS, map(row, STDLIB))
 
 
-def is_derived(name: str) -> bool:
-    return how(name) != "none"
+def row(name: str) -> tuple[str, ...]:
+    """The formulas of an operation, what is to be said of them, and the rule."""
+    derived = how(name) != "none"
+    typeset = ", ".join(f"${formula}$" for formula in formulas_of(name) if derived)
+    remark, rule = (
+        (" ".join(remarks(name)), "\n\n".join(rules(name))) if derived else ("", "")
+    )
+    return f"`{name}`", how(name), where(name), typeset, remark, rule
 
 
 def how(name: str) -> str:
@@ -167,13 +170,6 @@ def _python(function: object) -> str:
 
 
 # ---- One operation ----
-
-
-def section(name: str) -> str:
-    """The formulas of an operation, what is to be said of them, and the rule."""
-    typeset = [f"$$\n{formula}\n$$" for formula in formulas_of(name)]
-    parts = [f"### {name}", *typeset, *remarks(name), *rules(name)]
-    return "\n\n".join(parts)
 
 
 def formulas_of(name: str) -> tuple[str, ...]:
@@ -217,12 +213,11 @@ def prose_of(function: Callable[..., object]) -> str:
 def rules(name: str) -> Iterator[str]:
     """The rule as text; of what Python does, an example."""
     if name + SUFFIX in DERIVATIVES:
-        yield fenced(text_of(DERIVATIVES, name + SUFFIX))
+        yield text_of(DERIVATIVES, name + SUFFIX)
     elif how(name) == "body" and STDLIB[name].body is not None:
-        yield fenced(text_of(STDLIB, name))
+        yield text_of(STDLIB, name)
     elif name in RULES:
-        yield f"For example, `{example(name)[0]}` becomes"
-        yield fenced(example(name)[1])
+        yield "# {}\n{}".format(*example(name))
 
 
 def text_of(library: FragmentFile, name: str) -> str:
@@ -231,10 +226,6 @@ def text_of(library: FragmentFile, name: str) -> str:
     found = re.search(pattern, library.text, re.DOTALL | re.MULTILINE)
     assert found
     return found[0]
-
-
-def fenced(text: str) -> str:
-    return f"```nnef\n{text.strip()}\n```"
 
 
 @cache

@@ -145,6 +145,11 @@ class Session:
         refuse_others(text, output(command), command)
         return text
 
+    def said(self, command: str, text: str) -> str:
+        """Lines of what a command says besides, in order."""
+        refuse_others(text, messages(command), command)
+        return text
+
     def case(self, path: str, text: str) -> str:
         """What is said of the model of a case."""
         model, _, _ = split(ROOT / path)
@@ -209,6 +214,7 @@ NOTES: dict[str, Callable[[Session, str, str], str]] = {
     "file": Session.file,
     "part of": Session.part,
     "lines of": Session.lines,
+    "lines of messages of": Session.said,
     "printed": Session.shown,
 }
 LANGUAGES: dict[str, Callable[[Session, str], str]] = {

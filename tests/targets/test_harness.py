@@ -28,7 +28,7 @@ from support.runtimes import __main__ as command
 from support.runtimes.blame import blamed
 from support.runtimes.cases import Array, Verdict, brief
 from support.runtimes.matrix import backward, example, forward, matrix, verdicts
-from support.runtimes.page import page
+from support.runtimes.page import page, table
 from support.runtimes.portable import Pattern, pattern_example, patterns
 
 import nnef_grad
@@ -369,17 +369,21 @@ def test_the_page() -> None:
     networks = {"resnet": {"session": Verdict("ok", error=2.6e-6)}}
     text = page(results, promised={"khronos": ["session"]}, networks=networks)
     assert text.startswith("# Where each operation runs\n")
-    assert "| session, backward | 1 | 2 |\n" in text
+    assert "| **S** | the Khronos C++ runtime, `nnef.Session` | 1 |  |\n" in text
     assert "| resnet | 3e-06 |\n" in text
-    assert text[text.index("## Backward") :] == (
-        "## Backward graphs\n\n"
-        "| operation | nnef | khronos |\n"
-        "|---|---|---|\n"
-        "| `max_pool` | · · | · · |\n"
-        "| `exp` | S T | S T |\n"
-        "\nThese consumers of a target fail on its graphs:\n\n"
-        "- khronos: `max_pool` (graph 2), session: crashed\n"
+    assert "- khronos: `max_pool` (graph 2), session: crashed\n" in text
+    assert table(results) == (
+        "operation,graph,nnef,khronos\n"
+        "`max_pool`,backward,· ·,· ·\n`exp`,backward,S T,S T\n"
     )
+
+
+def test_the_page_names_the_targets_with_which_all_graphs_run() -> None:
+    plain, lowered = {"exp-1": row(tract="refused")}, {"exp-1": row(tract="ok")}
+    results = {"nnef": {"backward": plain}, "tract": {"backward": lowered}}
+    text = page(results, {}, networks={"resnet": {"tract": Verdict("ok", error=1e-6)}})
+    assert "| **T** | tract | 0 | `tract` |\n" in text
+    assert "fail on its graphs" not in text
 
 
 # ---- Patterns ----

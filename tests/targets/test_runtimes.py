@@ -1,10 +1,9 @@
 """Graphs lowered for a target run in its runtimes, with the right numbers: every
-operation, forward and backward. docs/runtimes.md is made of the results.
+operation, forward and backward. docs/runtimes.md and its table are made of the results.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -17,14 +16,15 @@ from support.parts import PARTS, part_of
 from support.runtimes.cases import Verdict
 from support.runtimes.harness import CONSUMERS, consumers_of, needs
 from support.runtimes.matrix import DIRECTIONS, Matrix, matrix
-from support.runtimes.page import by_operation, letters_of, page
+from support.runtimes.page import by_operation, letters_of, page, table
 from support.stored_models import run
+from support.tables import FOLDER, rows_of
 
 import nnef_grad
 from nnef_grad.commandline.cli import main
 from nnef_grad.targets import TARGETS
 
-PAGE = Path(__file__).parents[2] / "docs" / "runtimes.md"
+PAGE, TABLE = FOLDER.parent / "runtimes.md", FOLDER / "runtimes.csv"
 
 # Who is to run the graphs of a target. Those of the default are promised to nobody: who
 # runs them is on the page.
@@ -77,25 +77,23 @@ def test_every_operation_in_the_runtimes_of_a_target(
     ]
     assert wrong == []
     letters = {name: letters_of(row) for name, row in by_operation(found).items()}
-    on_the_page = column(target, direction)
-    assert letters == {name: on_the_page[name] for name in letters}
+    in_the_table = column(target, direction)
+    assert letters == {name: in_the_table[name] for name in letters}
 
 
 def column(target: str, direction: str) -> dict[str, str]:
-    """What the page says of a target, by operation."""
-    text = PAGE.read_text("utf-8")
-    section = text.partition(f"## {direction.capitalize()} graphs")[2].partition("##")[
-        0
-    ]
-    header, *rows = re.findall(r"^\| (.*) \|$", section, re.MULTILINE)
-    index = header.split(" | ").index(target)
-    cells = (row.split(" | ") for row in rows)
-    return {cell[0].strip("`"): cell[index] for cell in cells}
+    """What the table says of a target, by operation."""
+    rows = rows_of("runtimes")
+    return {
+        row["operation"].strip("`"): row[target]
+        for row in rows
+        if row["graph"] == direction
+    }
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("target", PROMISED)
-def test_every_operation_is_on_the_page(target: str, direction: str) -> None:
+def test_every_operation_is_in_the_table(target: str, direction: str) -> None:
     assert set(column(target, direction)) == {model.operation for model in models()}
 
 
@@ -104,7 +102,9 @@ def test_the_page(tmp_path: Path, request: pytest.FixtureRequest) -> None:
         found = {t: {d: results(t, d, models()) for d in DIRECTIONS} for t in PROMISED}
         networks = {name: network_results(name, tmp_path / name) for name in SMALL}
         PAGE.write_text(page(found, PROMISED, networks), "utf-8")
+        TABLE.write_text(table(found), "utf-8")
     assert PAGE.exists()
+    assert TABLE.exists()
 
 
 def network_results(name: str, folder: Path) -> dict[str, Verdict]:

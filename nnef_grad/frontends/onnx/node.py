@@ -8,6 +8,7 @@ result, or a list of the values of several.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -36,6 +37,7 @@ from nnef_grad.frontends.values import (
 )
 from nnef_grad.frontends.view import View, entering
 from nnef_grad.graph.ir import Operation, Shape, Tensor, map_tensors
+from nnef_grad.graph.modules import path_of, path_of_scopes
 from nnef_grad.interpreter.execution import execute
 from nnef_grad.language.identifiers import plain_name
 from nnef_grad.language.library import FragmentFile
@@ -76,6 +78,24 @@ def kind_of(node: Any) -> str:
 def described(node: Any) -> str:
     """The name of a node in messages."""
     return f"'{kind_of(node)}'" + (f" (node '{node.name}')" if node.name else "")
+
+
+# Where torch.onnx.export says the modules around a node, a list as Python writes it: the
+# first is the network, the last the node itself.
+_SCOPES = "pkg.torch.onnx.name_scopes"
+
+
+def module_of(node: Any) -> tuple[str, ...] | None:
+    """The path of the module that a node is of, by what exporters say: metadata, or a name
+    such as `/layer1/layer1.0/conv1/Conv`.
+    """
+    for entry in node.metadata_props:
+        if entry.key == _SCOPES:
+            scopes = re.findall(r"'([^']*)'", entry.value)
+            return path_of(scopes[-2]) if len(scopes) > 1 else None
+    if not node.name.startswith("/"):
+        return None
+    return path_of_scopes(node.name.split("/")[1:-1])
 
 
 @cache

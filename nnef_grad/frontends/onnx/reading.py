@@ -26,6 +26,7 @@ from nnef_grad.frontends.onnx.node import (
     ModelValues,
     Node,
     described,
+    module_of,
     source_of_type,
 )
 from nnef_grad.frontends.onnx.validity import (
@@ -55,12 +56,13 @@ class ModelReading(ModelValues):
         outer, self.makers = self.makers, _makers(graph, self.makers)
         for node in graph.node:
             self.take(values, node)
-        self.makers = outer
+        self.makers, self.emitter.module = outer, None
         return [self.value(values, output.name) for output in graph.output]
 
     def take(self, values: dict[str, Any], node: Any) -> None:
         """Reads a node; if that fails, its results have no values."""
         self.failed.update(node.output)
+        self.emitter.module = module_of(node)
         if self.work > self.most_work:
             return
         if (facts := current_facts()) is not None:

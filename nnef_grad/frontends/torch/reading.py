@@ -42,6 +42,7 @@ from nnef_grad.frontends.values import is_known, is_open, shape_of
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.graph.learning import all_equal
+from nnef_grad.graph.modules import Path, path_of
 from nnef_grad.graph.quotients import maximum, minimum
 from nnef_grad.language.identifiers import plain_name
 
@@ -74,6 +75,7 @@ class ProgramReading(ProgramValues):
                 is_tensor = isinstance(value, torch.Tensor)
                 results[node] = value_of(value) if is_tensor else value
             elif node.op == "output":
+                self.emitter.module = None
                 return self._arguments(results, node.args[0])
             elif node in needed:
                 self.take(results, node)
@@ -81,6 +83,7 @@ class ProgramReading(ProgramValues):
 
     def take(self, results: dict[Any, Any], node: Any) -> None:
         """Reads an operation; if that fails, its results have no values."""
+        self.emitter.module = _module(node)
         try:
             results[node] = self._operation(results, node)
         except NoValueError:
@@ -155,6 +158,14 @@ def _unknown(target: Any) -> str:
     if "_foreach_" in str(target):
         return f"there is no operation '{target}': call it for each tensor in the list"
     return f"there is no operation '{target}'"
+
+
+def _module(node: Any) -> Path | None:
+    """The path of the module that calls an operation, if torch says it."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    if not stack:
+        return None
+    return path_of(str(stack[-1][0]).removeprefix("L['self']"))
 
 
 def _hint(node: Any) -> str:

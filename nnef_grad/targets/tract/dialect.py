@@ -1,6 +1,6 @@
 """Graphs as their text must have them where it is of tract's dialect: with symbols, or with
 operations of tract's registries. A document of the dialect has some operations of the
-standard otherwise; docs/dialects.md lists them.
+standard otherwise; docs/tables/tract.csv lists them.
 """
 
 from __future__ import annotations

@@ -17,7 +17,14 @@ from functools import partial
 from typing import Any
 
 from support.architectures.catalog import ARRIVING, NAMES
-from support.architectures.page import PAGE, page, read_results, write_results
+from support.architectures.page import (
+    PAGE,
+    TABLE,
+    page,
+    read_results,
+    table,
+    write_results,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -37,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 write_results({**read_results(), name: found})
     if options.write:
         PAGE.write_text(page(read_results()), "utf-8")
+        TABLE.write_text(table(read_results()), "utf-8")
 
 
 def _in_a_process(name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""docs/models.md, from the figures of the last run of each architecture."""
+"""docs/models.md and its table, from the figures of the last run of each architecture."""
 
 from __future__ import annotations
 
@@ -8,105 +8,69 @@ from pathlib import Path
 from typing import Any
 
 from support.architectures.catalog import ARRIVING, REFUSED
+from support.tables import FOLDER, csv_of
 
-PAGE = Path(__file__).parents[3] / "docs" / "models.md"
+PAGE, TABLE = FOLDER.parent / "models.md", FOLDER / "models.csv"
 RESULTS = Path(__file__).parent / "results.json"
 
 _HEAD = """\
 # PyTorch architectures
 
-{count} networks of `torch.nn`, torchvision, timm and transformers, from the module to its gradients in ONNX Runtime:
+{count} networks of `torch.nn`, torchvision, timm and transformers were read by `from_torch`, differentiated and run in ONNX Runtime. All
+{gradients} gradients agree with torch's autograd of the same module in double precision. In nnef-grad's evaluator in double precision, the
+largest error of a gradient, relative to its largest number, is {exact:.0e}; constants that a network computes have single precision.
 
-    model = interop.from_torch(module, inputs)
-    backward = nnef_grad.differentiate(model.graph, wrt=model.trainable)
-    interop.to_onnx(backward.graph, "backward.onnx", model.data)
+Modules are in evaluation mode, with random weights, small images or texts, a batch of 2, and random gradients of all outputs. Those of
+transformers have small configurations (`tests/support/architectures/`), and padding masks if they take any. `PYTHONPATH=tests python -m
+support.architectures --write`, with the extra `models`, makes this page.
 
-All {gradients} gradients agree with torch's autograd of the same module in double precision.
+In the table, **exact** is the error of the evaluator, and **error** that of ONNX Runtime in single precision, in multiples of torch's own.
+Above 10, a decision (such as the sign at a ReLU) falls differently in single precision; then other random numbers are drawn.
 
-## Limits
+[Operations, gradients and errors of each architecture](tables/models.csv)
 
-| what | why | instead |
-|---|---|---|
-| a condition in Python that depends on the values of a tensor | `torch.export` refuses it, with its line: the graph would be that of the example | `torch.where`, `torch.cond`, or make it a setting of the module |
-| a custom backward function (`torch.autograd.Function`), as in BLOOM | refused, with its line | `from_torch(..., allow_own_backward=True)` differentiates the forward computation; the figures below use it |
-| a mixture of experts that sorts its tokens | shapes depend on values | `model.set_experts_implementation("batched_mm")` |
-| random numbers in the network, except dropout | a graph computes the same in each run | pass them as an argument, such as `noise` |
-| parameters in half precision | the graph has single precision; a warning says so | `module.float()` |
+torch's autograd itself was wrong in one case: `batch_norm` in evaluation mode for a batch of one, followed by `flatten` and `transpose`, in
+double precision.
 
-torch's autograd itself was wrong in one case: `batch_norm` in evaluation mode for a batch of one, followed by `flatten` and
-`transpose`, in double precision.
-"""
+## Refused
 
-_RESULTS = """\
-## Results
+The error names the line of the network; [PyTorch programs](pytorch.md#what-is-refused) lists the reasons.
 
-- **forward**, **backward**: the number of operations in the graphs.
-- **gradients**: the number of gradients compared.
-- **exact**: the largest error of nnef-grad's evaluator in double precision, relative to the largest number of the gradient. Constants that
-  the network computes have single precision.
-- **error**: the largest error of ONNX Runtime in single precision, in multiples of torch's own error. Above 10, a decision (such as the
-  sign at a ReLU) falls differently in single precision; then other random numbers are drawn.
-"""
-
-_MADE = """\
-## How the results were made
-
-Each architecture runs in a separate process. Modules are in evaluation mode, with random weights, small images or texts, and a batch of 2.
-Those of transformers have small configurations (`tests/support/architectures/`), and padding masks if they take any. The gradients of all
-parameters and all floating-point inputs are compared, for random gradients of all outputs.
-
-    pip install '.[models]'
-    PYTHONPATH=tests python -m support.architectures --write          # all of them
-    PYTHONPATH=tests python -m support.architectures 'timm/res' --write
+| architecture | why, and what to write instead |
+|---|---|
 """
 
 _STRANGERS = """\
+
 ## Modules of other packages
 
-95 modules of 7 packages, in evaluation and, as far as they were run, in training mode: outputs and gradients at the traced and at other inputs,
-next to autograd in double precision (torch 2.13). Of 189 runs, 158 are right, 31 are refused, and none is wrong. Refused are modules that look
-at the values of their inputs, select by masks of them, draw random numbers or write into detached tensors, have numbers that are none,
-a `while_loop`, or no output that has a gradient.
-
-| package | modules | runs | right | refused |
-|---|---|---|---|---|
-| kornia | 10 | 19 | 16 | 3 |
-| nflows | 22 | 44 | 34 | 10 |
-| torch_geometric | 4 | 8 | 8 | 0 |
-| torchdiffeq | 8 | 16 | 14 | 2 |
-| vector_quantize_pytorch | 14 | 28 | 18 | 10 |
-| vit_pytorch | 28 | 56 | 50 | 6 |
-| x_transformers | 9 | 18 | 18 | 0 |
-
-    cd tests; python -m support.strangers nflows
+Modules of other packages were compared with autograd (torch 2.13) in evaluation and training mode, at the traced and at other inputs. Of 189
+runs of 95 modules, 158 are right, 31 are refused, and none is wrong. Refused are modules that look at the values of their inputs, select by
+masks of them, draw random numbers or write into detached tensors, have numbers that are none, a `while_loop`, or no output that has a
+gradient. Right runs of all: kornia 16 of 19, nflows 34 of 44, torch_geometric 8 of 8, torchdiffeq 14 of 16, vector_quantize_pytorch 18 of
+28, vit_pytorch 50 of 56, x_transformers 18 of 18. `cd tests; python -m support.strangers nflows` repeats them.
 """
+_COLUMNS = ("architecture", "forward", "backward", "gradients", "exact", "error")
 
 
 def page(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """The text of the page."""
-    head = _HEAD.format(count=len(ARRIVING), gradients=_total(results))
-    return "\n".join([head, *_refused(), _RESULTS, *_rows(results), _MADE, _STRANGERS])
+    """The text of the page, without its table."""
+    exact = max(found["exact"] for found in results.values())
+    head = _HEAD.format(count=len(ARRIVING), gradients=_total(results), exact=exact)
+    refused = "".join(f"| `{name}` | {why} |\n" for name, why in REFUSED.items())
+    return head + refused + _STRANGERS
 
 
-def _refused() -> Iterator[str]:
-    yield "## Refused\n\nThe error names the line of the network.\n"
-    yield "| architecture | why, and what to write instead |"
-    yield "|---|---|"
-    for name, why in REFUSED.items():
-        yield f"| `{name}` | {why} |"
-    yield ""
+def table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """The table: a row for each architecture."""
+    return csv_of(_COLUMNS, _rows(results))
 
 
-def _rows(results: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    yield "| architecture | forward | backward | gradients | exact | error |"
-    yield "|---|---|---|---|---|---|"
+def _rows(results: Mapping[str, Mapping[str, Any]]) -> Iterator[list[str]]:
     for name in filter(results.__contains__, ARRIVING):
         found = results[name]
         counts = [str(found[key]) for key in ("forward", "backward", "gradients")]
-        errors = f"{found['exact']:.0e}", f"{found['error']:.1f}"
-        cells = [f"`{name}`", *counts, *errors]
-        yield f"| {' | '.join(cells)} |"
-    yield ""
+        yield [f"`{name}`", *counts, f"{found['exact']:.0e}", f"{found['error']:.1f}"]
 
 
 def _total(results: Mapping[str, Mapping[str, Any]]) -> int:

@@ -53,9 +53,7 @@ KINDS = {
     ),
 }
 _SECTION = re.compile(r"=== (?P<title>.*?) \| (?P<kind>\w+) \| (?P<template>.*)")
-_FIELD = re.compile(
-    r"(?P<key>khronos|ours|why|example) ?(?P<verdict>\w*): (?P<text>.*)"
-)
+_FIELD = re.compile(r"(?P<key>khronos|ours|why) ?(?P<verdict>\w*): (?P<text>.*)")
 
 
 @dataclass(frozen=True)
@@ -78,26 +76,20 @@ class Difference:
     """Documents on which the Khronos parser and we do not agree.
 
     Attributes:
-        chapter: what the documents are about.
         construct: what they have in common.
         verdict: what the Khronos parser does: accepts, refuses, crashes, differs, where
             both accept and make different graphs, or likewise, where both accept what
             the standard does not.
         khronos, ours: the same in more words.
         why: what the standard says.
-        example: what to show in place of the shortest document.
-        snippets: the documents without what surrounds them.
         documents: the documents.
     """
 
-    chapter: str
     construct: str
     verdict: str = ""
     khronos: str = ""
     ours: str = ""
     why: str = ""
-    example: str = ""
-    snippets: list[str] = field(default_factory=list)
     documents: list[Document] = field(default_factory=list)
 
 
@@ -131,15 +123,13 @@ def _corpus(lines: Iterator[tuple[int, str]]) -> Iterator[Document]:
 
 
 def _differences(name: str) -> Iterator[Difference]:
-    chapter, difference = "", None
+    difference = None
     for number, line in _lines(name):
-        if line.startswith("== "):
-            chapter = line[3:]
-        elif line.startswith("=== "):
+        if line.startswith("=== "):
             if difference is not None:
                 yield difference
-            difference = Difference(chapter, line[4:])
-        elif not line.startswith("#"):
+            difference = Difference(line[4:])
+        elif not line.startswith(("#", "== ")):
             assert difference is not None
             _add_line(difference, f"line_{number}", line)
     if difference is not None:
@@ -155,7 +145,6 @@ def _add_line(difference: Difference, place: str, line: str) -> None:
     assert line[:2] in ("+ ", "- "), line
     kind, _, snippet = line[2:].partition(" | ")
     name = f"{difference.construct}, {place}".replace(" ", "_")
-    difference.snippets.append(snippet)
     difference.documents.append(document(name, kind, snippet, valid=line[0] == "+"))
 
 
@@ -198,46 +187,3 @@ def _compound(statement: str) -> str:
 def fragments_of(text: str) -> list[str]:
     """The names of the fragments that a text defines."""
     return re.findall(r"\bfragment\s+(\w+)", text)
-
-
-# ---- The page ----
-
-_HEAD = """# Where nnef-grad and the Khronos parser disagree
-
-nnef-grad reads NNEF 1.0.5 as specified. This page lists where the Khronos parser, the
-package `nnef`, does not: what it does (including its shape inference), what nnef-grad
-does instead, and why. Numbers are sections of the specification.
-
-The verdicts are those of the Khronos parser: **accepts**; **refuses**; **crashes**: the
-process ends or runs out of memory; **differs**: both accept the document, but make
-different graphs; **likewise**: both accept what the specification does not.
-
-The page is generated from
-[`differences.txt`](../tests/support/documents/differences.txt); a test runs both
-parsers on every document in it.
-"""
-
-
-def page() -> str:
-    """The page of the documentation on all differences."""
-    return "\n".join(_page()) + "\n"
-
-
-def _page() -> Iterator[str]:
-    yield _HEAD.rstrip()
-    chapter = ""
-    for difference in differences():
-        if difference.chapter != chapter:
-            chapter = difference.chapter
-            yield f"\n## {chapter}\n"
-            yield "| construct | for example | Khronos | nnef-grad | why |"
-            yield "|---|---|---|---|---|"
-        example = difference.example or min(difference.snippets, key=len)
-        cells = (
-            difference.construct,
-            f"``{example}``" if "`" in example else f"`{example}`",
-            f"**{difference.verdict}**: {difference.khronos}",
-            difference.ours,
-            difference.why,
-        )
-        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

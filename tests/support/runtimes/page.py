@@ -1,4 +1,6 @@
-"""The page that says which consumers run the graphs of an operation, made of matrices."""
+"""The page that says which consumers run the graphs of an operation, and its table, made of
+matrices.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from support.runtimes.cases import Verdict
 from support.runtimes.matrix import Matrix
+from support.tables import csv_of
 
 LETTERS = {
     "khronos": "K",
@@ -18,30 +21,33 @@ LETTERS = {
 }
 HEAD = """# Where each operation runs
 
-A test runs each standard operation, with its main settings and on random values, in these
-consumers of NNEF, and writes this page.
+A test runs each standard operation, with its main settings and on random values, in these consumers of NNEF, and writes this page. Of
+{number} graphs, forward / backward, so many are computed correctly as [the default](how-to/runtimes.md) writes them; written with one of the
+targets beside, all are.
 
-- **K**: the Khronos parser and its shape inference
-- **S**: the Khronos C++ runtime, `nnef.Session`
-- **I**: the Khronos PyTorch interpreter, `NNEFModule` of `nnef_tools`
-- **T**: tract
-- **O**: ONNX Runtime, through `to_onnx`, with its default options and without optimizations
-- **V**: OpenVINO, as `runtime="openvino"` uses it
-- **C**: ONNX Runtime, through the converter of `nnef_tools`
-
-In the tables of operations, a letter means that the consumer computes all graphs of the
-operation correctly; a dot, that it fails for at least one. The columns are values of
-`--target`; `nnef` is the default.
+|  | consumer | default | targets |
+|---|---|---|---|
 """
-COUNTS = """## How many graphs run
+CONSUMERS = {
+    "khronos": "the Khronos parser and its shape inference",
+    "session": "the Khronos C++ runtime, `nnef.Session`",
+    "interpreter": "the Khronos PyTorch interpreter, `NNEFModule` of `nnef_tools`",
+    "tract": "tract",
+    "onnx": "ONNX Runtime, through `to_onnx`, with its default options and without optimizations",
+    "openvino": 'OpenVINO, as `runtime="openvino"` uses it',
+    "converter": "ONNX Runtime, through the converter of `nnef_tools`",
+}
+TABLE = """
+In the table, a letter means that the consumer computes all graphs of the operation correctly; a dot, that it fails for at least one.
 
-A cell is the number of graphs, of {number}, that the consumer computes correctly.
+[Each operation in each consumer](tables/runtimes.csv)
 """
-NETWORKS = """## Networks
+NETWORKS = """
+## Networks
 
-The backward graphs of networks that Khronos publishes, written with `--target portable`, for
-a small image and random weights. A cell is the largest error of any gradient, relative to
-its largest number, compared with torch in double precision.
+The backward graphs of networks that Khronos publishes, written with `--target portable`, for a small image and random weights. A cell is the
+largest error of any gradient, relative to its largest number, compared with torch in double precision.
+
 """
 
 # By target, then by direction: forward or backward.
@@ -51,7 +57,7 @@ Results = Mapping[str, Mapping[str, Matrix]]
 def page(
     results: Results, promised: Mapping[str, Collection[str]], networks: Matrix
 ) -> str:
-    """The whole page.
+    """The whole page, without its table.
 
     Args:
         results: what the matrices say.
@@ -59,85 +65,68 @@ def page(
             not, the page says what they do instead.
         networks: what consumers make of backward graphs of networks.
     """
+    found = [m for by_direction in results.values() for m in by_direction.values()]
+    head = HEAD.format(number=len(found[0])) + _lines(_counts(results))
+    failures = "".join(f"{line}\n" for line in _all_failures(results, promised))
+    if failures:
+        failures = f"\nThese consumers of a target fail on its graphs:\n\n{failures}"
+    return head + failures + TABLE + NETWORKS + _lines(_errors(networks))
+
+
+def table(results: Results) -> str:
+    """The table: a row for each operation in each direction, a column for each target."""
     directions = list(dict.fromkeys(d for found in results.values() for d in found))
-    graphs = len(next(iter(results.values()))[directions[0]])
-    counts, errors = _counts(results, directions), _errors(networks)
-    parts = [
-        HEAD,
-        "\n".join([COUNTS.format(number=graphs), *counts]) + "\n",
-        "\n".join([NETWORKS, *errors]) + "\n",
-    ]
-    for direction in directions:
-        found = {target: results[target][direction] for target in results}
-        parts.append("\n".join(_section(direction, found, promised)) + "\n")
-    return "\n".join(parts)
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(head)} |"
-    yield "|---" * len(head) + "|"
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
-
-
-def _counts(results: Results, directions: Iterable[str]) -> Iterator[str]:
-    """A row for each consumer, in each direction."""
     rows = [
-        [f"{consumer}, {direction}"]
-        + [_count(found[direction], consumer) for found in results.values()]
+        [f"`{name}`", direction, *(letters_of(by.get(name, {})) for by in columns)]
         for direction in directions
-        for consumer in LETTERS
+        for columns in [[by_operation(m[direction]) for m in results.values()]]
+        for name in dict.fromkeys(name for by in columns for name in by)
     ]
-    return _table(["", *results], rows)
+    return csv_of(["operation", "graph", *results], rows)
 
 
-def _count(matrix: Matrix, consumer: str) -> str:
-    verdicts = [row[consumer].word for row in matrix.values() if consumer in row]
-    return str(verdicts.count("ok")) if verdicts else ""
+def _lines(rows: Iterable[Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _errors(networks: Matrix) -> Iterator[str]:
+def _counts(results: Results) -> Iterator[list[str]]:
+    """A row for each consumer: how many graphs of the default, and the targets that give all."""
+    default, *others = results
+    for consumer, letter in LETTERS.items():
+        counts = " / ".join(_right(results[default], consumer))
+        targets = [f"`{t}`" for t in others if _is_complete(results[t], consumer)]
+        yield [f"**{letter}**", CONSUMERS[consumer], counts, ", ".join(targets)]
+
+
+def _right(found: Mapping[str, Matrix], consumer: str) -> Iterator[str]:
+    for matrix in found.values():
+        verdicts = [row[consumer].word for row in matrix.values() if consumer in row]
+        yield str(verdicts.count("ok"))
+
+
+def _is_complete(found: Mapping[str, Matrix], consumer: str) -> bool:
+    rows = [row for matrix in found.values() for row in matrix.values()]
+    return all(consumer in row and row[consumer].word == "ok" for row in rows)
+
+
+def _errors(networks: Matrix) -> Iterator[list[str]]:
     consumers = list(next(iter(networks.values())))
-    rows = [
-        [name, *(_error(row[consumer]) for consumer in consumers)]
-        for name, row in networks.items()
-    ]
-    return _table(["", *consumers], rows)
+    yield ["", *consumers]
+    yield ["---"] * (len(consumers) + 1)
+    for name, row in networks.items():
+        yield [name, *(_error(row[consumer]) for consumer in consumers)]
 
 
 def _error(verdict: Verdict) -> str:
     return f"{verdict.error:.0e}" if verdict.word == "ok" else verdict.word
 
 
-def _section(
-    direction: str,
-    found: Mapping[str, Matrix],
-    promised: Mapping[str, Collection[str]],
+def _all_failures(
+    results: Results, promised: Mapping[str, Collection[str]]
 ) -> Iterator[str]:
-    yield f"## {direction.capitalize()} graphs"
-    yield ""
-    columns = {target: by_operation(matrix) for target, matrix in found.items()}
-    operations = dict.fromkeys(name for rows in columns.values() for name in rows)
-    yield from _table(
-        ["operation", *found],
-        [
-            [
-                f"`{name}`",
-                *(letters_of(rows.get(name, {})) for rows in columns.values()),
-            ]
-            for name in operations
-        ],
-    )
-    failures = [
-        line
-        for target, matrix in found.items()
-        for line in _failures(target, matrix, promised.get(target, ()))
-    ]
-    if failures:
-        yield ""
-        yield "These consumers of a target fail on its graphs:"
-        yield ""
-        yield from failures
+    for target, found in results.items():
+        for matrix in found.values():
+            yield from _failures(target, matrix, promised.get(target, ()))
 
 
 def by_operation(matrix: Matrix) -> dict[str, dict[str, list[Verdict]]]:
