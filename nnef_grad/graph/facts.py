@@ -121,6 +121,12 @@ class Facts:
             return value
         return replaced(value, self._known)
 
+    def apply_again(self, extent: Dimension) -> Dimension:
+        """An extent with what is known of what it is known to be, too."""
+        for _ in self._atoms:
+            extent = self.apply(extent)
+        return extent
+
     def apply_to_settings(self, settings: Any) -> Any:
         """The attributes of an operation, with what is known of the symbols in them."""
         if not any(map(has_symbols, settings.values())):
@@ -157,7 +163,9 @@ class Facts:
         self._symbols = {name: new(own) for name, own in self._symbols.items()}
         self._exact = {(new(w), new(b)): c for (w, b), c in self._exact.items()}
         self._not_negative = {new(x): cause for x, cause in self._not_negative.items()}
-        known_as = [(new(lone(a)), new(x), c) for a, (x, c) in self._atoms.items()]
+        # What one fact makes of a quotient may be known otherwise by another.
+        last = {a: (self.apply_again(x), c) for a, (x, c) in self._atoms.items()}
+        known_as = [(new(lone(a)), new(x), c) for a, (x, c) in last.items()]
         self._atoms = {a: (x, c) for own, x, c in known_as for a in lone_atom(own)}
         if not is_any:
             plain = {

@@ -157,6 +157,31 @@ def test_what_an_operation_says_of_a_symbol(statement: str) -> None:
     assert backward.facts == graph.facts
 
 
+def test_one_fact_behind_another() -> None:
+    """What halves are known to be holds for the halves of these, in gradients as well."""
+    text = """version 1.0;
+    extension tract_registry tract_core;
+    extension tract_symbol T;
+    graph net( x ) -> ( y )
+    {
+        x = external(shape = [1, 3, T]);
+        a = max_pool(x, size = [1, 1, 4], border = 'constant', stride = [1, 1, 2]);
+        b = reshape(a, shape = [tract_core_shape_of(a)[2] / 2, 2], axis_start = 2, axis_count = 1);
+        c = mean_reduce(b, axes = [3]);
+        d = squeeze(c, axes = [3]);
+        e = max_pool(d, size = [1, 1, 2], border = 'ignore', stride = [1, 1, 2], padding = [(0, 0), (0, 0), (0, 0)]);
+        f = nearest_upsample(e, factor = [2]);
+        y = add(d, f);
+    }"""
+    graph = nnef_grad.loads(text)
+    assert [fact.split(",")[0] for fact in graph.facts[-2:]] == [
+        "(T + 1)/2 is 4*((T + 1)/8)",
+        "(T + 1)/4 is 2*((T + 1)/8)",
+    ]
+    told = nnef_grad.check(graph, nnef_grad.differentiate(graph)).conclusion
+    assert told.endswith("agree with central differences")
+
+
 @pytest.mark.parametrize("other", "CDEFGHIJKLMNOPQRSTUV")
 def test_facts_name_extents_in_the_order_of_the_operands(other: str) -> None:
     """A document is the same each time that it is made."""
