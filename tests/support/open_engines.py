@@ -82,7 +82,7 @@ class Engines:
             )
             found = dict(zip(self.graph.output_names, run(fed), strict=True))
             # A gradient may be zero but for rounding, such as that of a bias before softmax.
-            least = _ROUNDING * max(
+            least = 1e-30 + _ROUNDING * max(
                 float(np.abs(x).max(initial=0)) for x in wanted.values()
             )
             apart = [
