@@ -1,5 +1,6 @@
-"""Square matrices that are read in several ways. OpenVINO 2026.4 takes the one that it has
-rearranged for a product for the transposed one: each way gets a matrix of its own.
+"""Square matrices, and filters with as many channels in as out, that are read in several ways.
+OpenVINO 2026.4 takes the one that it has rearranged for a product or a convolution for that of
+the transposed one: each way gets a matrix of its own.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from nnef_grad.base.arrays import Array
 
 
 def is_square(shape: Sequence[int]) -> bool:
-    """Whether its last two axes have the same extent."""
-    return len(shape) > 1 and shape[-1] == shape[-2]
+    """Whether its last two axes have the same extent, or the first two, as filters have."""
+    return len(shape) > 1 and (shape[-1] == shape[-2] or shape[0] == shape[1])
 
 
 def separated(
