@@ -86,13 +86,12 @@ def _copy_square_matrices(path: Path) -> None:
     """Gives each way in which a square matrix is read one of its own."""
     import onnx
 
-    from nnef_grad.targets.onnx.squares import is_square, separated
+    from nnef_grad.targets.onnx.squares import separate
     from nnef_grad.targets.onnx.storage import MOST_BYTES
 
     model = onnx.load(path)
     stored = {x.name: x for x in model.graph.initializer}
-    squares = [name for name, x in stored.items() if is_square(x.dims)]
-    copies = [*separated(model.graph.node, squares)]
+    copies = separate(model, {name: x.dims for name, x in stored.items()})
     for name, old in copies:
         copy = model.graph.initializer.add()
         copy.CopyFrom(stored[old])

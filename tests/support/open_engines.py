@@ -86,7 +86,8 @@ class Engines:
                 float(np.abs(x).max(initial=0)) for x in wanted.values()
             )
             apart = [
-                relative_difference(n, x, found[n], least) for n, x in wanted.items()
+                relative_difference(n, x, found[n].reshape(x.shape), least)
+                for n, x in wanted.items()
             ]
             yield f"{max(apart):.1e}"
 

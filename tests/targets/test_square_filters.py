@@ -23,11 +23,16 @@ graph net( x ) -> ( y )
 }"""
 
 
-def test_a_filter_read_in_two_ways(tmp_path: Path) -> None:
+# What is stored in half precision is cast before it is read.
+TYPES = pytest.mark.parametrize("dtype", [np.float32, np.float16])
+
+
+@TYPES
+def test_a_filter_read_in_two_ways(dtype: type) -> None:
     pytest.importorskip("openvino")
     graph = differentiate(loads(TEXT), with_outputs=True)
     random = np.random.default_rng(0)
-    data = {"w": random.standard_normal((16, 16, 3, 1)).astype(np.float32)}
+    data = {"w": random.standard_normal((16, 16, 3, 1)).astype(dtype)}
     fed = [
         random.standard_normal(x.shape).astype(np.float32) for x in graph.graph.inputs
     ]
@@ -39,9 +44,10 @@ def test_a_filter_read_in_two_ways(tmp_path: Path) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
-def test_a_portable_file_has_two_filters(tmp_path: Path) -> None:
+@TYPES
+def test_a_portable_file_has_two_filters(dtype: type, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
-    data = {"w": np.ones((16, 16, 3, 1), np.float32)}
+    data = {"w": np.ones((16, 16, 3, 1), dtype)}
     path = tmp_path / "m.onnx"
     backward = differentiate(loads(TEXT))
     interop.to_onnx(backward, path, data, target="onnx-portable")

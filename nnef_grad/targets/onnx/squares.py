@@ -5,10 +5,13 @@ the transposed one: each way gets a matrix of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nnef_grad.base.arrays import Array
+
+# What is computed of an initializer before it is read, and computed once by the engine.
+_MAKING = ("Cast", "Transpose")
 
 
 def is_square(shape: Sequence[int]) -> bool:
@@ -16,29 +19,72 @@ def is_square(shape: Sequence[int]) -> bool:
     return len(shape) > 1 and (shape[-1] == shape[-2] or shape[0] == shape[1])
 
 
-def separated(
-    nodes: Iterable[Any], squares: Iterable[str]
-) -> Iterator[tuple[str, str]]:
-    """Lets nodes read another name for each further way in which they read one of these, and
-    yields the new name and the old one.
+class Separation:
+    """The nodes of a model, with a matrix of its own for each way in which one is read.
+
+    Attributes:
+        nodes: the nodes, in order.
+        copies: the names of further initializers, with those of what they are copies of.
     """
-    ways: dict[str, list[Any]] = {name: [] for name in squares}
-    for node in nodes:
-        for place, name in enumerate(node.input):
-            if name not in ways:
-                continue
-            way = node.op_type, place, [*map(str, node.attribute)]
-            others = ways[name]
-            if way not in others:
-                others.append(way)
-                if len(others) > 1:
-                    yield f"{name}/{len(others) - 1}", name
-            if number := others.index(way):
-                node.input[place] = f"{name}/{number}"
+
+    def __init__(
+        self, nodes: Iterable[Any], shapes: Mapping[str, Sequence[int]]
+    ) -> None:
+        self.nodes: list[Any] = []
+        self.copies: list[tuple[str, str]] = []
+        self._stored = {name for name, shape in shapes.items() if is_square(shape)}
+        self._makers: dict[str, Any] = {}
+        self._ways: dict[str, dict[object, str]] = {}
+        for node in nodes:
+            self._add(node)
+
+    def _add(self, node: Any) -> None:
+        if node.op_type in _MAKING and self._is_square(node.input[0]):
+            self._makers[node.output[0]] = node
+        else:
+            for place, name in enumerate(node.input):
+                if self._is_square(name):
+                    way = node.op_type, place, *map(str, node.attribute)
+                    node.input[place] = self._read(name, way)
+        self.nodes.append(node)
+
+    def _is_square(self, name: str) -> bool:
+        return name in self._stored or name in self._makers
+
+    def _read(self, name: str, way: object) -> str:
+        """The name under which a node reads a matrix in some way."""
+        ways = self._ways.setdefault(name, {})
+        if way not in ways:
+            ways[way] = self._copied(name) if ways else name
+        return ways[way]
+
+    def _copied(self, name: str) -> str:
+        """The name of a copy of a matrix, and of what it is made of."""
+        copy = f"{name}/{len(self.copies) + 1}"
+        if name in self._stored:
+            self.copies.append((copy, name))
+            return copy
+        maker = self._makers[name]
+        again = type(maker)()
+        again.CopyFrom(maker)
+        again.input[0], again.output[0] = self._copied(maker.input[0]), copy
+        self.nodes.append(again)
+        return copy
+
+
+def separate(model: Any, shapes: Mapping[str, Sequence[int]]) -> list[tuple[str, str]]:
+    """Lets the nodes of a model read matrices of their own, where initializers have these
+    shapes. Returns the names of further initializers, with those of what they are copies of.
+    """
+    found = Separation(model.graph.node, shapes)
+    if found.copies:
+        kept = [*found.nodes]
+        del model.graph.node[:]
+        model.graph.node.extend(kept)
+    return found.copies
 
 
 def with_separated(model: Any, arrays: Mapping[str, Array]) -> dict[str, Array]:
     """The arrays of a model, with a copy for each further way to read a square matrix."""
-    squares = [name for name, array in arrays.items() if is_square(array.shape)]
-    copies = separated(model.graph.node, squares)
+    copies = separate(model, {name: array.shape for name, array in arrays.items()})
     return {**arrays, **{copy: arrays[name] for copy, name in copies}}
