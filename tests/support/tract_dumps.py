@@ -53,34 +53,32 @@ def stage(word: str) -> Iterator[None]:
 
 
 class Original(NamedTuple):
-    """An ONNX file at some sizes, with what it is fed and what it computes."""
+    """An ONNX file at some sizes, with what it is fed and what it computes, or why it does not."""
 
     feeds: Named
-    results: Named
     gradients: Named
     seeds: list[Any]
+    failure: str = ""
 
 
 def original(path: Path) -> Original:
     """The file in ONNX Runtime, at the first sizes that it takes."""
     import onnxruntime
 
-    with stage("onnxruntime"):
-        session = onnxruntime.InferenceSession(str(path))
-    failure: Exception = FailedError("no sizes")
+    session = onnxruntime.InferenceSession(str(path))
+    inputs = session.get_inputs()
+    failures = []
     for extent in EXTENTS:
-        feeds = {x.name: _fed(x, extent) for x in session.get_inputs()}
-        names = [y.name for y in session.get_outputs()]
+        feeds = {x.name: _fed(x, extent) for x in inputs}
         try:
-            results = dict(zip(names, session.run(None, feeds), strict=True))
-            return _derived(path, feeds, results)
+            with stage("onnxruntime"):
+                session.run(None, feeds)
+            return _derived(path, feeds)
         except FailedError as error:
-            failure = error
-        except Exception as error:
-            failure = FailedError(f"onnxruntime: {str(error)[:100]}")
-        if all(isinstance(n, int) for x in session.get_inputs() for n in x.shape):
+            failures.append(Original(feeds, {}, [], str(error)))
+        if all(isinstance(n, int) for x in inputs for n in x.shape):
             break
-    raise failure
+    return max(failures, key=lambda found: found.failure.startswith("onnx:"))
 
 
 def _fed(described: Any, extent: int) -> Any:
@@ -95,7 +93,7 @@ def _fed(described: Any, extent: int) -> Any:
     return rng.integers(1, 4, shape).astype(kind)
 
 
-def _derived(path: Path, feeds: Named, results: Named) -> Original:
+def _derived(path: Path, feeds: Named) -> Original:
     with stage("onnx"):
         shapes = {name: x.shape for name, x in feeds.items()}
         model = interop.from_onnx(path, input_shapes=shapes)
@@ -111,7 +109,7 @@ def _derived(path: Path, feeds: Named, results: Named) -> Original:
             found = run(file, _typed(file, {**spelled, **seeds}))
     gradients = dict(_keyed(graph, model.data, backward.gradients, found))
     ordered = [drawn.get(y) for y in graph.output_names]
-    return Original(feeds, results, gradients, ordered)
+    return Original(feeds, gradients, ordered)
 
 
 def _keyed(
@@ -146,21 +144,22 @@ def _typed(file: Path, feeds: Named) -> Named:
     return {name: np.asarray(feeds[name]).astype(types[name]) for name in types}
 
 
-def compared(path: Path, *, extended: bool) -> str:
+def compared(path: Path, wanted: Original, *, extended: bool) -> str:
     """How far the gradients of a dump are from those of the file, and of how many tensors."""
     registries = tract.nnef().with_onnx().with_tract_extra().with_tract_transformers()
     if extended:
         registries = registries.with_extended_identifier_syntax()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        wanted = original(path)
         with stage("tract"):
             registries.write_model_to_dir(
                 _typed_model(path, wanted), str(folder / "dump")
             )
         with stage("compile"):
             nnef_grad.differentiate(nnef_grad.load(folder / "dump"))
-        with stage("sizes"):
+        if wanted.failure:
+            return f"compiled; {wanted.failure}"
+        with stage("compiled; sizes"):
             dump = Dump(folder, wanted)
             found = dump.in_tract()
             apart = _most_apart(found, wanted.gradients)
@@ -244,30 +243,53 @@ def _apart(found: Any, wanted: Any) -> float:
     return float(far.max(initial=0) / (np.abs(wanted).max(initial=0) + 1e-30))
 
 
-def line(path: str, extended: bool) -> str:
-    """A row."""
-    try:
-        return compared(Path(path), extended=extended)
-    except FailedError as error:
-        return str(error)
-
-
-def _alone(task: tuple[str, bool]) -> str:
-    with get_context("spawn").Pool(1) as pool:
+def rows(path: str) -> Iterator[str]:
+    """The rows of the two dumps of a file."""
+    wanted = original(Path(path))
+    for extended in (False, True):
         try:
-            return pool.apply_async(line, task).get(SECONDS)
-        except Exception as error:
-            return f"time: {type(error).__name__}"
+            yield compared(Path(path), wanted, extended=extended)
+        except FailedError as error:
+            yield str(error)
+
+
+def _worker(path: str, pipe: Any) -> None:
+    for row in rows(path):
+        pipe.send(row)
+
+
+def _alone(path: str) -> list[str]:
+    """The rows of a file, by a process of its own, which may take its time and no longer."""
+    context = get_context("spawn")
+    mine, its = context.Pipe(duplex=False)
+    process = context.Process(target=_worker, args=(path, its), daemon=True)
+    process.start()
+    its.close()
+    found: list[str] = []
+    try:
+        while len(found) < 2:
+            found += [mine.recv()] if mine.poll(SECONDS) else ["time: no answer"]
+    except EOFError:
+        pass
+    process.kill()
+    process.join()
+    return [*found, "crash: no answer", "crash: no answer"][:2]
+
+
+def _kind(row: str) -> str:
+    """What a row counts as."""
+    if row[0].isdigit():
+        return "close" if float(row.split()[0]) < CLOSE else "apart"
+    return row.split(":")[0]
 
 
 if __name__ == "__main__":
-    tasks = [(path, way) for path in sys.argv[1:] for way in (False, True)]
     words: Counter[str] = Counter()
     with ThreadPool(2) as threads:
-        for (path, way), row in zip(tasks, threads.imap(_alone, tasks), strict=True):
-            words[row.split(":")[0] if ":" in row else "compared"] += 1
-            print(
-                f"{Path(path).name:40s} {'extended' if way else 'plain':8s} {row}",
-                flush=True,
-            )
+        for path, found in zip(
+            sys.argv[1:], threads.imap(_alone, sys.argv[1:]), strict=True
+        ):
+            for way, row in zip(("plain", "extended"), found, strict=True):
+                words[_kind(row)] += 1
+                print(f"{path[-50:]:50s} {way:8s} {row}", flush=True)
     print(*(f"{word}: {count}" for word, count in words.items()), sep=", ")
