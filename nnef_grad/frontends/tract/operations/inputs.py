@@ -27,8 +27,8 @@ DTYPES = {
     **dict.fromkeys(_INTEGERS, "integer"),
     "bool": "logical",
 }
-# Those that inputs have which `external` declares, and that of extents.
-_OWN = {"f32", "i64", "bool", "tdim"}
+# Those of what `external` declares, and that of extents.
+OWN = {"f32", "i64", "bool", "tdim"}
 
 
 def data_type(view: View, name: str) -> str:
@@ -54,7 +54,7 @@ def external(view: View, *arguments: Any) -> Any:
         message = f"the input '{view.hint}' has no elements: the graph is without it"
         view.reading.warnings.append(Problem(message, view.span))
         return converted(np.zeros(whole), dtype)
-    if named and (datum_type := named[0].lower()) not in _OWN:
+    if named and (datum_type := named[0].lower()) not in OWN:
         document(view).datum_types[view.hint] = datum_type
     return view("external", dtype=dtype, shape=list(whole))
 
