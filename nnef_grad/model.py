@@ -419,6 +419,7 @@ def from_source(
                 _quantized(quantization),
             )
             graph, document = read_graph(source, rules.opset, given)
+            graph = replace(graph, dialect=TRACT)
             _refuse_unknown_inputs(document, options)
         else:
             document = parse_document(source)

@@ -18,7 +18,6 @@ from nnef_grad.base.errors import (
 from nnef_grad.base.source import Source
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import NoValueError, hint_of, unpack
-from nnef_grad.frontends import TRACT
 from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
 from nnef_grad.frontends.tract.datum_types import result_types
 from nnef_grad.frontends.tract.evaluation import (
@@ -76,7 +75,7 @@ def read_graph(
 
     graph = with_facts(read_with)
     notes = (*header.notes, *_properties(document))
-    return replace(graph, notes=notes, dialect=TRACT), document
+    return replace(graph, notes=notes), document
 
 
 def _properties(document: syntax.Document) -> Iterator[str]:
