@@ -47,6 +47,8 @@ NOTES = f"""## Approximations and bounds
 - Numbers in half and double precision are scalars: a runtime computes in its own precision. Documents do not contain PyTorch's `detach`, so
   gradients pass through it.
 - `tract_core_topk` returns up to 1,024 elements.
+- tract writes parameters of up to 8 elements as numbers, which are not trained, unless with its option `--nnef-extern-all-constants`. A
+  training step that finds such biases says so.
 
 ## Names
 
