@@ -171,7 +171,7 @@ def compared(path: Path, wanted: Original, *, extended: bool) -> str:
         folder = Path(name)
         with stage("tract"):
             registries.write_model_to_dir(
-                _typed_model(path, wanted), str(folder / "dump")
+                typed_model(path, wanted), str(folder / "dump")
             )
         with stage("compile"):
             nnef_grad.differentiate(nnef_grad.load(folder / "dump"))
@@ -200,7 +200,7 @@ def _count(found: Named, wanted: Named) -> int:
     return sum(bool(np.any(wanted[key])) for key in found.keys() & wanted.keys())
 
 
-def _typed_model(path: Path, wanted: Original) -> Any:
+def typed_model(path: Path, wanted: Original) -> Any:
     """The model in tract, with open extents if tract takes them so."""
     try:
         return tract.onnx().load(str(path)).into_model()
