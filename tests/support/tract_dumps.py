@@ -4,6 +4,7 @@ folder `tests/`.
 It prints two lines for each file, for the dump with plain and with extended identifiers: the
 largest relative difference of the gradients in tract from those of the ONNX file in ONNX
 Runtime, and how many tensors have one that is not zero; or where it fails, and why. Then it counts.
+With `--compile` first, dumps are compiled, and not run.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from hashlib import sha256
 from itertools import product
 from multiprocessing import get_context
@@ -66,7 +68,7 @@ class Original(NamedTuple):
     failure: str = ""
 
 
-def original(path: Path) -> Original:
+def original(path: Path, *, is_run: bool = True) -> Original:
     """The file in ONNX Runtime, at the first sizes that it takes."""
     import onnxruntime
 
@@ -78,6 +80,8 @@ def original(path: Path) -> Original:
         try:
             with stage("onnxruntime"):
                 session.run(None, feeds)
+            if not is_run:
+                return Original(feeds, {}, [], "not run")
             found = _derived(path, feeds)
             if any(map(np.any, found.gradients.values())):
                 return found
@@ -263,9 +267,9 @@ def _apart(found: Any, wanted: Any) -> float:
     return float(far.max(initial=0) / (np.abs(wanted).max(initial=0) + 1e-30))
 
 
-def rows(path: str) -> Iterator[str]:
+def rows(path: str, is_run: bool) -> Iterator[str]:
     """The rows of the two dumps of a file."""
-    wanted = original(Path(path))
+    wanted = original(Path(path), is_run=is_run)
     for extended in (False, True):
         try:
             yield compared(Path(path), wanted, extended=extended)
@@ -273,16 +277,16 @@ def rows(path: str) -> Iterator[str]:
             yield str(error)
 
 
-def _worker(path: str, pipe: Any) -> None:
-    for row in rows(path):
+def _worker(path: str, is_run: bool, pipe: Any) -> None:
+    for row in rows(path, is_run):
         pipe.send(row)
 
 
-def _alone(path: str) -> list[str]:
+def _alone(path: str, is_run: bool) -> list[str]:
     """The rows of a file, by a process of its own, which may take its time and no longer."""
     context = get_context("spawn")
     mine, its = context.Pipe(duplex=False)
-    process = context.Process(target=_worker, args=(path, its), daemon=True)
+    process = context.Process(target=_worker, args=(path, is_run, its), daemon=True)
     process.start()
     its.close()
     found: list[str] = []
@@ -300,15 +304,15 @@ def _kind(row: str) -> str:
     """What a row counts as."""
     if row[0].isdigit():
         return "close" if float(row.split()[0]) < CLOSE else "apart"
-    return row.split(":")[0]
+    return row.split(";")[0].split(":")[0]
 
 
 if __name__ == "__main__":
+    paths = [path for path in sys.argv[1:] if path != "--compile"]
+    alone = partial(_alone, is_run=len(paths) == len(sys.argv) - 1)
     words: Counter[str] = Counter()
     with ThreadPool(2) as threads:
-        for path, found in zip(
-            sys.argv[1:], threads.imap(_alone, sys.argv[1:]), strict=True
-        ):
+        for path, found in zip(paths, threads.imap(alone, paths), strict=True):
             for way, row in zip(("plain", "extended"), found, strict=True):
                 words[_kind(row)] += 1
                 print(f"{path[-50:]:50s} {way:8s} {row}", flush=True)
