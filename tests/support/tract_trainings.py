@@ -2,14 +2,16 @@
 folder `tests/`.
 
 It prints for each file how far the losses of ten steps with tract's dump, in tract, are from
-those with the ONNX file, in ONNX Runtime, and the first and last of them; in double precision
-instead, where they are far; and what the training of the dump warns about.
+those with the ONNX file, in ONNX Runtime; from those in which the file's parameters of up to eight
+elements, which are numbers in the dump, are not trained either; the first loss and the last one.
+Where these are far apart, it prints how far they are in double precision.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from nnef_grad import interop, training
 from support.tract_dumps import CLOSE, FailedError, original, stage, typed_model
 
 STEPS, RATE = 10, 1e-3
+# tract writes as numbers what has no more elements.
+MOST_WRITTEN = 8
 
 
 def line(path: Path) -> str:
@@ -41,27 +45,39 @@ def line(path: Path) -> str:
             folder, input_shapes=dict(zip(names, shapes.values(), strict=True))
         )
         data = nnef_grad.load_data(folder)
-        pairs = ((model.graph, model.data), (dump, data))
-        steps = [
+        numbers = [
+            label
+            for name, label in model.graph.labels.items()
+            if prod(model.graph.tensors[name].shape) <= MOST_WRITTEN
+        ]
+        feeds = [*wanted.feeds.values()]
+        made, own, own_without = (
             training.training_step(
                 graph,
                 loss="mean_squared_error",
                 optimizer="sgd",
                 data=stored,
+                freeze=frozen,
             )
-            for graph, stored in pairs
-        ]
-        feeds = [*wanted.feeds.values()]
-        found = [
-            _losses(step, feeds, runtime)
-            for step, runtime in zip(steps, ("onnxruntime", "tract"), strict=True)
-        ]
-        apart = _apart(*found)
-        row = f"{apart:.1e}, losses {found[1][0]:.6g} to {found[1][-1]:.6g}"
-        if apart > CLOSE:
-            exact = [_losses(step, feeds, "numpy", np.float64) for step in steps]
+            for graph, stored, frozen in (
+                (dump, data, ()),
+                (model.graph, model.data, ()),
+                (model.graph, model.data, numbers),
+            )
+        )
+        found = _losses(made, feeds, "tract")
+        apart, rest = (
+            _apart(found, _losses(step, feeds, "onnxruntime"))
+            for step in (own, own_without)
+        )
+        row = f"{apart:.1e}, {rest:.1e}; losses {found[0]:.6g} to {found[-1]:.6g}"
+        if rest > CLOSE:
+            exact = (
+                _losses(step, feeds, "numpy", np.float64)
+                for step in (made, own_without)
+            )
             row += f"; in double precision {_apart(*exact):.1e}"
-        return f"{row} {'; '.join(steps[1].warnings)}"
+        return row
 
 
 def _losses(step: Any, feeds: list[Any], runtime: Any, dtype: Any = np.float32) -> Any:

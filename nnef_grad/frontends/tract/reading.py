@@ -214,14 +214,15 @@ class _GraphBody:
         emitter = self.reading.emitter
         outputs = tuple(map(self._output, self.definition.results))
         operations = self._operations(outputs)
-        reserved = [*self.scope, *self.declared]
+        # The name of a known value goes to the constant that it becomes.
+        reserved = [n for n, value in self.scope.items() if not is_known(value)]
         inputs = [self.scope[p.name] for p in self.definition.parameters]
         return Graph(
             self.definition.name,
             tuple([x for x in inputs if isinstance(x, Tensor)]),
             outputs,
             operations,
-            emitter.assigned_names(operations, reserved),
+            emitter.assigned_names(operations, [*reserved, *self.declared]),
             declared=self.declared - {*STDLIB},
             warnings=tuple(sorted(self.reading.warnings, key=Problem.position)),
             facts=facts_learned(),

@@ -11,6 +11,7 @@ from functools import cache
 from itertools import repeat
 from typing import cast
 
+from nnef_grad.emit.arguments import dtype_of
 from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate_body
@@ -22,7 +23,15 @@ from nnef_grad.graph.extents import (
     bounds,
     has_symbols,
 )
-from nnef_grad.graph.ir import Attributes, Graph, Operand, Operation, Result, Tensor
+from nnef_grad.graph.ir import (
+    LOOP,
+    Attributes,
+    Graph,
+    Operand,
+    Operation,
+    Result,
+    Tensor,
+)
 from nnef_grad.graph.loops import is_loop, loops_in, with_bodies
 from nnef_grad.graph.names import NameSupply, substitute, with_told_names
 from nnef_grad.graph.passes import without_needless
@@ -30,12 +39,14 @@ from nnef_grad.graph.printer import has_plain_names, print_graph
 from nnef_grad.graph.symbols import conditions, symbols
 from nnef_grad.language.identifiers import is_plain
 from nnef_grad.ops.conv import groups_of
+from nnef_grad.ops.whole import is_whole
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
 from nnef_grad.targets.conv import exchanged
 from nnef_grad.targets.facts import RUNTIMES, TRACT_CORE, CommonSubset
 from nnef_grad.targets.own_operations import declaration
 from nnef_grad.targets.pool import max_pool_lowered
+from nnef_grad.targets.registry import Relations
 from nnef_grad.targets.tract.own import TYPES
 
 # A loop, in the dialect.
@@ -124,7 +135,10 @@ def _in_dialect(graph: Graph) -> Graph:
     return replace(
         graph,
         operations=tuple(
-            _called(scan, _recoded(_written(op), codes)) for op in graph.operations
+            _called(scan, _recoded(_written(op), codes))
+            if graph.dialect
+            else _called(scan, op)
+            for op in graph.operations
         ),
     )
 
@@ -142,11 +156,15 @@ def _recoded(operation: Operation, codes: Set[Tensor]) -> Operation:
 
 
 def _written(operation: Operation) -> Operation:
-    """The operation, but for a constant, which tract writes as nested arrays:
+    """The operation, but for a conversion, and a constant, which tract writes as nested
+    arrays:
 
     c = constant(shape = [1, 2], value = [0.5, 1.0]);
     c = tract_core_cast([[0.5, 1.0]], to = 'f32');
     """
+    if operation.name == "cast":
+        (y,) = operation.outputs
+        return _own("cast", operation.operands, {"to": TYPES[y.dtype]}, y)
     if operation.name != "constant":
         return operation
     (c,), values = operation.outputs, operation.attributes["value"]
@@ -166,10 +184,26 @@ def _nested(items: Iterator[Operand], shape: Sequence[int]) -> Operand:
 def lacks_its_words(graph: Graph) -> bool:
     """Whether a graph has operations that tract lacks, and that are not spelled here."""
     common = CommonSubset([RUNTIMES["tract"]])
-    lacking = common.lacking(graph.operations)
     return any(
-        op.name not in _SPELLED or has_symbols(op.outputs[0].shape) for op in lacking
+        not _is_spelled(op, Relations(own))
+        for own in (graph, *(loop.body for loop in loops_in(graph)))
+        for op in common.lacking(own.operations)
     )
+
+
+def _is_spelled(operation: Operation, near: Relations) -> bool:
+    """Whether the dialect has words for an operation that tract lacks."""
+    if operation.name == "cast":
+        (x,), (y,) = operation.operands, operation.outputs
+        return (
+            dtype_of(x) != "scalar"
+            or y.dtype != "integer"
+            or is_whole(x, near.producer)
+        )
+    if operation.name == "constant":
+        return not has_symbols(operation.outputs[0].shape)
+    # A loop of the document is what it is in tract.
+    return operation.name in (*_SPELLINGS, LOOP)
 
 
 def _called(scan: Callable[[Operation], Operation], operation: Operation) -> Operation:
@@ -225,10 +259,6 @@ def refuse_quotients(graph: Graph) -> Graph:
                     what = f"tract cannot divide by the extent {atom.by}, in {atom}"
                     raise OpenExtentError(what).of(operation.name, operation.place)
     return graph
-
-
-# What tract lacks, and the dialect has.
-_SPELLED = {*_SPELLINGS, "constant"}
 
 
 # tract reads names that begin with these as literals.

@@ -14,11 +14,13 @@ from nnef_grad.frontends.values import (
     as_extents,
     converted,
     dtype_of,
+    is_known,
     shape_of,
     simple,
 )
 from nnef_grad.frontends.view import View
 from nnef_grad.language.labels import label_steps
+from nnef_grad.ops.whole import is_whole
 
 _INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "tdim")
 # The data types of NNEF by those of tract.
@@ -102,7 +104,11 @@ def cast(view: View, x: Any, to: str) -> Any:
     numbers = document(view).data_of(x) if dtype == "integer" else None
     if numbers is not None and numbers.size <= MOST_ELEMENTS:
         x = x if np.isfinite(numbers).all() else numbers
-    return view.reading.converted(x, dtype, view.hint, view.span)
+    reading = view.reading
+    if dtype == "integer" and not is_known(x) and is_whole(x, reading.emitter.producer):
+        # Without truncation, as what is written again.
+        return reading.cast(x, dtype, view.hint, view.span)
+    return reading.converted(x, dtype, view.hint, view.span)
 
 
 @expansion("tract_core_shape_of")
