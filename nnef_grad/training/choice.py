@@ -135,7 +135,7 @@ def _written_out(graph: Graph) -> Iterator[str]:
     ]
     if found:
         how = f"tract has written biases of up to {_MOST_WRITTEN} numbers so"
-        where = "its option --nnef-extern-all-constants makes variables of them"
+        where = "its option nnef-extern-all-constants makes variables of them"
         yield f"the numbers that {listed(found)} adds are not trained: {how}, and {where}"
 
 

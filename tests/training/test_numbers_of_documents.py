@@ -34,7 +34,7 @@ def warnings(statements: str, head: str = HEAD) -> list[str]:
     step = training.training_step(
         nnef_grad.loads(text), loss="mean_squared_error", optimizer="sgd"
     )
-    return [w for w in step.warnings if "--nnef-extern-all-constants" in w]
+    return [w for w in step.warnings if "nnef-extern-all-constants" in w]
 
 
 @pytest.mark.parametrize("statements", STATEMENTS.values(), ids=STATEMENTS)

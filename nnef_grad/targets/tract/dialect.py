@@ -15,6 +15,7 @@ from nnef_grad.emit.arguments import dtype_of
 from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate_body
+from nnef_grad.emit.whole import is_whole
 from nnef_grad.graph.atoms import Quotient
 from nnef_grad.graph.extents import (
     Extent,
@@ -39,7 +40,6 @@ from nnef_grad.graph.printer import has_plain_names, print_graph
 from nnef_grad.graph.symbols import conditions, symbols
 from nnef_grad.language.identifiers import is_plain
 from nnef_grad.ops.conv import groups_of
-from nnef_grad.ops.whole import is_whole
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
 from nnef_grad.targets.conv import exchanged

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.base.errors import Problem
+from nnef_grad.emit.whole import is_whole
 from nnef_grad.frontends.conversion import MOST_ELEMENTS
 from nnef_grad.frontends.tract.evaluation import document, expansion
 from nnef_grad.frontends.values import (
@@ -20,7 +21,6 @@ from nnef_grad.frontends.values import (
 )
 from nnef_grad.frontends.view import View
 from nnef_grad.language.labels import label_steps
-from nnef_grad.ops.whole import is_whole
 
 _INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "tdim")
 # The data types of NNEF by those of tract.
