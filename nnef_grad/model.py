@@ -192,8 +192,11 @@ def loads(
 
 @public
 def dumps(graph: Graph | Backward) -> str:
-    """The text of a graph: a flat document of NNEF 1.0."""
-    return _text(_graph(graph))
+    """The text of a graph: a flat document of NNEF 1.0. What was read from a document in
+    tract's dialect is in this dialect, with operations that tract has; `lower` makes it
+    standard.
+    """
+    return _text(_for_reader(_graph(graph)))
 
 
 @public
@@ -226,10 +229,12 @@ def save(
         NnefGradError: data are missing or do not fit their variable, or the output
             exists and must not be replaced, or cannot be written.
     """
-    graph = _graph(graph)
+    graph = _for_reader(_graph(graph))
     if output.format_of(path) is ModelFormat.TEXT:
         _save_text(graph, path, data, overwrite)
         return
+    if graph.dialect and data is not None:
+        graph, data = as_stored(graph, data)
     declared = declared_variables(graph)
     parts = _parts(texts_of(graph), declared, data, partial, everything)
     output.write_stored(path, parts, overwrite=overwrite)
@@ -342,6 +347,16 @@ def _text(graph: Graph) -> str:
     return print_in_dialect(graph)
 
 
+def _for_reader(graph: Graph) -> Graph:
+    """A graph that was read from a document of tract, as tract has it."""
+    if graph.dialect != TRACT:
+        return graph
+    # Importing the lowerings takes longer than compiling.
+    from nnef_grad.targets.tract.rewriting import for_its_reader
+
+    return for_its_reader(graph)
+
+
 def as_stored(graph: Graph, stored: Data) -> tuple[Graph, Data]:
     """A graph that was lowered for tract, for the numbers of its variables as they are
     stored, and these: other targets have them in single precision.
@@ -404,6 +419,7 @@ def from_source(
                 _quantized(quantization),
             )
             graph, document = read_graph(source, rules.opset, given)
+            graph = replace(graph, dialect=TRACT)
             _refuse_unknown_inputs(document, options)
         else:
             document = parse_document(source)

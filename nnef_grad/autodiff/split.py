@@ -292,6 +292,7 @@ def _forward(graph: Graph, cut: Cut) -> Graph:
         outputs=(*graph.outputs, *further),
         operations=(*graph.operations, *cut.movable),
         notes=(f"'{graph.name}', with what its gradients need.", *notes),
+        dialect="",
     )
     return completed(prune(forward), forward.quantization)
 

@@ -207,8 +207,10 @@ class Graph:
         warnings: the repairs of lenient reading, and what it would read otherwise, each a
             message with its place.
         facts: what the network says of the symbols in its shapes, a sentence each.
-        datum_types: the data types that inputs have in a file of tract, by name, where
-            NNEF has others.
+        datum_types: the data types that inputs and results have in a file of tract, by
+            name, where NNEF has others.
+        dialect: that of the document that it was read from, in which it is written;
+            empty is the standard.
     """
 
     name: str
@@ -222,6 +224,7 @@ class Graph:
     warnings: tuple[Problem, ...] = ()
     facts: tuple[str, ...] = ()
     datum_types: Mapping[str, str] = field(default_factory=dict)
+    dialect: str = ""
 
     def __post_init__(self) -> None:
         if type(self.names) not in (FrozenDict, OpenDict):

@@ -53,12 +53,13 @@ def statements(graph: Graph) -> list[str]:
 
 def has_standard_text(graph: Graph) -> bool:
     """Whether the standard has words for it: none for symbols, loops, registries, names of
-    any text, and inputs of other data types.
+    any text, and ends of other data types.
     """
     loops_or_own = (is_loop(op) or op.definition.registry for op in graph.operations)
-    is_typed = not graph.datum_types.keys().isdisjoint(graph.input_names)
+    ends = (*graph.input_names, *graph.output_names)
+    is_typed = not graph.datum_types.keys().isdisjoint(ends)
     odd = symbols(graph) or is_typed or any(loops_or_own)
-    return has_plain_names(graph) and not odd
+    return has_plain_names(graph) and not odd and not graph.dialect
 
 
 def has_plain_names(graph: Graph) -> bool:
@@ -270,8 +271,10 @@ def print_value(type_: Type, value: Operand | Value, names: Names = _NONE) -> st
     """A tensor's name, or a literal; the type distinguishes arrays from tuples."""
     if isinstance(value, Tensor):
         return names[value]
-    if isinstance(value, tuple) and isinstance(type_, ArrayType):
-        return f"[{', '.join(print_value(type_.item, item, names) for item in value)}]"
+    if isinstance(value, tuple) and isinstance(type_, (ArrayType, TensorType)):
+        # A constant tensor is nested arrays, in quantization info and in tract's dialect.
+        item_type = type_.item if isinstance(type_, ArrayType) else type_
+        return f"[{', '.join(print_value(item_type, item, names) for item in value)}]"
     if isinstance(value, tuple):
         assert isinstance(type_, TupleType)
         pairs = zip(type_.items, value, strict=True)
@@ -306,17 +309,10 @@ def print_quantization(entries: Mapping[str, Quantization]) -> str:
 def _entry(entry: Quantization) -> str:
     operation = entry.operation
     arguments = ", ".join(
-        f"{p.name} = {_entry_value(p.type, entry.attributes[p.name])}"
+        f"{p.name} = {print_value(p.type, entry.attributes[p.name])}"
         for p in operation.parameters[1:]
     )
     tensor = entry.tensor
     key = f'"{tensor}"' if is_plain(tensor) else spelled(tensor)
     line = f"{key}: {operation.name}({arguments});"
     return line if operation.name in STDLIB else f"# {line}"
-
-
-def _entry_value(type_: Type, value: Value) -> str:
-    """A literal; a constant tensor is written as nested arrays, in these files only."""
-    if isinstance(type_, TensorType) and isinstance(value, tuple):
-        return f"[{', '.join(_entry_value(type_, item) for item in value)}]"
-    return print_value(type_, value)

@@ -36,9 +36,9 @@ HANGING = 2 * INDENT
 def format_text(source: Source) -> str:
     """The canonical layout of a document, or of a file of fragments."""
     try:
-        # tract's extension lines are not all names.
-        text, lines = _EXTENSION.subn(lambda line: " " * len(line[0]), source.text)
-        parse_document(source, text, extended=lines > 0)
+        # Names of any text are tract's, and its extension lines are not all names.
+        text = _EXTENSION.sub(lambda line: " " * len(line[0]), source.text)
+        parse_document(source, text, extended=True)
     except NnefSyntaxError as error:
         try:
             fragments = parse_fragments(source)

@@ -7,17 +7,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import translate
 from itertools import chain
+from math import prod
 from sys import float_info
 from typing import Any, Union
 
 import numpy as np
 
 from nnef_grad.base.errors import UsageError, listed, suggestion
-from nnef_grad.graph.ir import Graph, Tensor
+from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.names import substitute
 from nnef_grad.graph.printer import print_value
 from nnef_grad.language.labels import is_constant, label_key
 from nnef_grad.language.types import SCALAR
+from nnef_grad.ops.traits import MOVING
 from nnef_grad.training.buffers import buffers
 from nnef_grad.training.draft import sources_of
 from nnef_grad.training.losses import matrices
@@ -113,6 +115,7 @@ def chosen(
         *(f"'{labels[n]}' is a constant, and stays as it is" for n in stay),
         *_left(left, labels),
         *_merged(recipes, labels),
+        *_written_out(graph),
     )
     needs_rate = any(
         p.name == LEARNING_RATE and p.name not in recipe.settings
@@ -120,6 +123,55 @@ def chosen(
         for p in recipe.fragment.parameters
     )
     return Choice(recipes, trained, needs_rate, warnings)
+
+
+def _written_out(graph: Graph) -> Iterator[str]:
+    """A warning about what looks like a bias, in a document of tract, and is numbers."""
+    made = {t: op for op in graph.operations for t in op.outputs}
+    found = [
+        graph.names[op.outputs[0]]
+        for op in graph.operations
+        if graph.dialect and _adds_numbers(op, made)
+    ]
+    if found:
+        how = f"tract has written biases of up to {_MOST_WRITTEN} numbers so"
+        where = "its option nnef-extern-all-constants makes variables of them"
+        yield f"the numbers that {listed(found)} adds are not trained: {how}, and {where}"
+
+
+# tract writes what has more elements to a file.
+_MOST_WRITTEN = 8
+_PRODUCTS = {"linear", "matmul", "conv", "deconv"}
+
+
+def _adds_numbers(operation: Operation, made: Mapping[Tensor, Operation]) -> bool:
+    """Whether an operation adds numbers of the document to a product."""
+    if operation.name in _PRODUCTS:
+        return any(_is_written(x, made) for x in operation.operands[2:])
+    if operation.name != "add":
+        return False
+    x, y = operation.operands
+    return any(
+        _is_written(numbers, made) and _is_product(other, made)
+        for numbers, other in ((x, y), (y, x))
+    )
+
+
+def _is_product(operand: Operand, made: Mapping[Tensor, Operation]) -> bool:
+    while isinstance(operand, Tensor) and made[operand].name in MOVING:
+        operand = made[operand].operands[0]
+    return isinstance(operand, Tensor) and made[operand].name in _PRODUCTS
+
+
+def _is_written(operand: Operand, made: Mapping[Tensor, Operation]) -> bool:
+    """Whether an operand is a few numbers, some of them not zero."""
+    while isinstance(operand, Tensor) and made[operand].name in MOVING:
+        operand = made[operand].operands[0]
+    if not isinstance(operand, Tensor):
+        return operand not in (0.0, ())
+    constant = made[operand]
+    is_small = constant.name == "constant" and prod(operand.shape) <= _MOST_WRITTEN
+    return is_small and any(constant.attributes["value"])
 
 
 def _merged(recipes: Mapping[str, Recipe], labels: Mapping[str, str]) -> Iterator[str]:

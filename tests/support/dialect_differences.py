@@ -46,10 +46,10 @@ LANGUAGE = (
         "as tract does, the parameter `a_b` of the body, if there is no `a.b`",
     ),
     Difference(
-        "data types of inputs",
+        "data types of inputs and results",
         "i = tract_core_external(shape = [3], datum_type = 'i32');",
         "scalars, integers or truth values; what is written for tract has the data types of the"
-        " document, with a cast after each input",
+        " document, with a cast after each input, and before each result",
     ),
     Difference(
         "inputs without elements",
@@ -97,6 +97,11 @@ LANGUAGE = (
         "literals instead of tensors",
         "y = unsqueeze(0.5, axes = [0]);",
         "a constant; operations on known values are computed",
+    ),
+    Difference(
+        "NaN",
+        "n = NaN;",
+        "a square root, as NNEF has no literal for it; tract writes it, and does not read it",
     ),
     Difference(
         "a name assigned twice",

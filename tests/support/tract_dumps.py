@@ -4,6 +4,7 @@ folder `tests/`.
 It prints two lines for each file, for the dump with plain and with extended identifiers: the
 largest relative difference of the gradients in tract from those of the ONNX file in ONNX
 Runtime, and how many tensors have one that is not zero; or where it fails, and why. Then it counts.
+With `--compile` first, dumps are compiled, and not run.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from hashlib import sha256
+from itertools import product
 from multiprocessing import get_context
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -23,12 +27,15 @@ import tract
 
 import nnef_grad
 from nnef_grad import interop
+from nnef_grad.model import as_stored
 from support.onnx_files import run
 
 # Of one file in one way.
 SECONDS = 240
-# What open extents are, until the file takes them.
-EXTENTS = 1, 2, 4, 8, 16, 32, 64, 100, 224
+# What open extents are, until the file takes them: of the first axes, and of others.
+EXTENTS = *((n, n) for n in (1, 2, 4, 8, 16, 32, 64, 100, 224)), (1, 1280)
+# How wide the numbers are that a file is fed, until a gradient is not zero.
+SCALES = 1.0, 0.01
 # Less is no difference.
 CLOSE = 1e-4
 Named = dict[str, Any]
@@ -48,54 +55,70 @@ def stage(word: str) -> Iterator[None]:
     except nnef_grad.NnefGradError as error:
         raise FailedError(f"{word}: {' '.join(str(error).split())[:300]}") from None
     except Exception as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         raise FailedError(f"{word}: {reason}") from None
 
 
 class Original(NamedTuple):
-    """An ONNX file at some sizes, with what it is fed and what it computes."""
+    """An ONNX file at some sizes, with what it is fed and what it computes, or why it does not."""
 
     feeds: Named
-    results: Named
     gradients: Named
     seeds: list[Any]
+    failure: str = ""
 
 
-def original(path: Path) -> Original:
+def original(path: Path, *, is_run: bool = True) -> Original:
     """The file in ONNX Runtime, at the first sizes that it takes."""
     import onnxruntime
 
-    with stage("onnxruntime"):
-        session = onnxruntime.InferenceSession(str(path))
-    failure: Exception = FailedError("no sizes")
-    for extent in EXTENTS:
-        feeds = {x.name: _fed(x, extent) for x in session.get_inputs()}
-        names = [y.name for y in session.get_outputs()]
+    session = onnxruntime.InferenceSession(str(path))
+    inputs = session.get_inputs()
+    others = []
+    for extents, scale in product(EXTENTS, SCALES):
+        feeds = {x.name: _fed(x, extents, scale) for x in inputs}
         try:
-            results = dict(zip(names, session.run(None, feeds), strict=True))
-            return _derived(path, feeds, results)
+            with stage("onnxruntime"):
+                session.run(None, feeds)
+            if not is_run:
+                # ONNX Runtime also takes images that are smaller than a window.
+                with stage("onnx"):
+                    shapes = {name: x.shape for name, x in feeds.items()}
+                    interop.from_onnx(path, input_shapes=shapes)
+                return Original(feeds, {}, [], "not run")
+            found = _derived(path, feeds)
+            if any(map(np.any, found.gradients.values())):
+                return found
         except FailedError as error:
-            failure = error
-        except Exception as error:
-            failure = FailedError(f"onnxruntime: {str(error)[:100]}")
-        if all(isinstance(n, int) for x in session.get_inputs() for n in x.shape):
+            found = Original(feeds, {}, [], str(error))
+        others.append(found)
+        is_last = scale == SCALES[-1]
+        if is_last and all(isinstance(n, int) for x in inputs for n in x.shape):
             break
-    raise failure
+    return max(others, key=_worth)
 
 
-def _fed(described: Any, extent: int) -> Any:
+def _worth(found: Original) -> int:
+    """How far a file got: not in ONNX Runtime, not in the compiler, or to zeros."""
+    return 2 if not found.failure else found.failure.startswith("onnx:")
+
+
+def _fed(described: Any, extents: tuple[int, int], scale: float) -> Any:
     words = {"float": "float32", "double": "float64", "float16": "float16"}
     kind = described.type.removeprefix("tensor(").removesuffix(")")
-    shape = [n if isinstance(n, int) and n > 0 else extent for n in described.shape]
+    shape = [
+        n if isinstance(n, int) and n > 0 else extents[axis > 0]
+        for axis, n in enumerate(described.shape)
+    ]
     rng = np.random.default_rng(sum(map(ord, described.name)))
     if kind in words:
-        return rng.uniform(-1, 1, shape).astype(words[kind])
+        return rng.uniform(-scale, scale, shape).astype(words[kind])
     if kind == "bool":
         return np.ones(shape, np.bool_)
     return rng.integers(1, 4, shape).astype(kind)
 
 
-def _derived(path: Path, feeds: Named, results: Named) -> Original:
+def _derived(path: Path, feeds: Named) -> Original:
     with stage("onnx"):
         shapes = {name: x.shape for name, x in feeds.items()}
         model = interop.from_onnx(path, input_shapes=shapes)
@@ -109,30 +132,31 @@ def _derived(path: Path, feeds: Named, results: Named) -> Original:
             file = Path(folder) / "backward.onnx"
             interop.to_onnx(backward.graph, file, model.data)
             found = run(file, _typed(file, {**spelled, **seeds}))
-    gradients = dict(_keyed(graph, model.data, backward.gradients, found))
+    gradients = _keyed(graph, model.data, backward.gradients, found)
     ordered = [drawn.get(y) for y in graph.output_names]
-    return Original(feeds, results, gradients, ordered)
+    return Original(feeds, gradients, ordered)
 
 
 def _keyed(
     graph: Any, data: Any, gradients: Mapping[str, str], found: Mapping[str, Any]
-) -> Iterator[tuple[str, Any]]:
+) -> Named:
     """The gradients of inputs by their places; those of variables by their numbers, and in the
-    order of these: tract gives them other names and shapes.
+    order of these: tract gives them other names and shapes. It may write a variable with two
+    readers as two, whose gradients are parts of one.
     """
+    keyed: Named = {}
     for place, name in enumerate(graph.input_names):
         if name in gradients:
-            yield f"input {place}", np.ravel(found[gradients[name]])
+            keyed[f"input {place}"] = np.ravel(found[gradients[name]])
     for name, label in graph.labels.items():
-        numbers = (
-            np.ravel(np.float32(data[label])) if name in gradients else np.zeros(2)
-        )
+        if name not in gradients:
+            continue
+        numbers = np.ravel(np.float32(data[label]))
         order = np.argsort(numbers)
         if np.all(np.diff(numbers[order])):
-            yield (
-                numbers[order].tobytes().hex()[:4000],
-                np.ravel(found[gradients[name]])[order],
-            )
+            key = sha256(numbers[order].tobytes()).hexdigest()
+            keyed[key] = keyed.get(key, 0) + np.ravel(found[gradients[name]])[order]
+    return keyed
 
 
 def _typed(file: Path, feeds: Named) -> Named:
@@ -146,21 +170,22 @@ def _typed(file: Path, feeds: Named) -> Named:
     return {name: np.asarray(feeds[name]).astype(types[name]) for name in types}
 
 
-def compared(path: Path, *, extended: bool) -> str:
+def compared(path: Path, wanted: Original, *, extended: bool) -> str:
     """How far the gradients of a dump are from those of the file, and of how many tensors."""
     registries = tract.nnef().with_onnx().with_tract_extra().with_tract_transformers()
     if extended:
         registries = registries.with_extended_identifier_syntax()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        wanted = original(path)
         with stage("tract"):
             registries.write_model_to_dir(
-                _typed_model(path, wanted), str(folder / "dump")
+                typed_model(path, wanted), str(folder / "dump")
             )
         with stage("compile"):
             nnef_grad.differentiate(nnef_grad.load(folder / "dump"))
-        with stage("sizes"):
+        if wanted.failure:
+            return f"compiled; {wanted.failure}"
+        with stage("compiled; sizes"):
             dump = Dump(folder, wanted)
             found = dump.in_tract()
             apart = _most_apart(found, wanted.gradients)
@@ -183,7 +208,7 @@ def _count(found: Named, wanted: Named) -> int:
     return sum(bool(np.any(wanted[key])) for key in found.keys() & wanted.keys())
 
 
-def _typed_model(path: Path, wanted: Original) -> Any:
+def typed_model(path: Path, wanted: Original) -> Any:
     """The model in tract, with open extents if tract takes them so."""
     try:
         return tract.onnx().load(str(path)).into_model()
@@ -217,8 +242,10 @@ class Dump:
 
     def in_tract(self) -> Named:
         lowered = nnef_grad.lower(self.backward.graph, "tract")
-        data = {**self.data, **lowered.data}
-        nnef_grad.save(lowered.graph, self.folder / "backward", data=data)
+        # As the command does.
+        graph, stored = as_stored(lowered.graph, self.data)
+        data = {**stored, **lowered.data}
+        nnef_grad.save(graph, self.folder / "backward", data=data)
         reader = tract.nnef().with_onnx().with_tract_transformers()
         model = reader.load(str(self.folder / "backward"))
         feeds = []
@@ -236,7 +263,7 @@ class Dump:
         return self._keyed(nnef_grad.evaluate(graph, fed, self.data, dtype=np.float64))
 
     def _keyed(self, found: Mapping[str, Any]) -> Named:
-        return dict(_keyed(self.graph, self.data, self.backward.gradients, found))
+        return _keyed(self.graph, self.data, self.backward.gradients, found)
 
 
 def _apart(found: Any, wanted: Any) -> float:
@@ -244,30 +271,53 @@ def _apart(found: Any, wanted: Any) -> float:
     return float(far.max(initial=0) / (np.abs(wanted).max(initial=0) + 1e-30))
 
 
-def line(path: str, extended: bool) -> str:
-    """A row."""
-    try:
-        return compared(Path(path), extended=extended)
-    except FailedError as error:
-        return str(error)
-
-
-def _alone(task: tuple[str, bool]) -> str:
-    with get_context("spawn").Pool(1) as pool:
+def rows(path: str, is_run: bool) -> Iterator[str]:
+    """The rows of the two dumps of a file."""
+    wanted = original(Path(path), is_run=is_run)
+    for extended in (False, True):
         try:
-            return pool.apply_async(line, task).get(SECONDS)
-        except Exception as error:
-            return f"time: {type(error).__name__}"
+            yield compared(Path(path), wanted, extended=extended)
+        except FailedError as error:
+            yield str(error)
+
+
+def _worker(path: str, is_run: bool, pipe: Any) -> None:
+    for row in rows(path, is_run):
+        pipe.send(row)
+
+
+def _alone(path: str, is_run: bool) -> list[str]:
+    """The rows of a file, by a process of its own, which may take its time and no longer."""
+    context = get_context("spawn")
+    mine, its = context.Pipe(duplex=False)
+    process = context.Process(target=_worker, args=(path, is_run, its), daemon=True)
+    process.start()
+    its.close()
+    found: list[str] = []
+    try:
+        while len(found) < 2:
+            found += [mine.recv()] if mine.poll(SECONDS) else ["time: no answer"]
+    except EOFError:
+        pass
+    process.kill()
+    process.join()
+    return [*found, "crash: no answer", "crash: no answer"][:2]
+
+
+def _kind(row: str) -> str:
+    """What a row counts as."""
+    if row[0].isdigit():
+        return "close" if float(row.split()[0]) < CLOSE else "apart"
+    return row.split(";")[0].split(":")[0]
 
 
 if __name__ == "__main__":
-    tasks = [(path, way) for path in sys.argv[1:] for way in (False, True)]
+    paths = [path for path in sys.argv[1:] if path != "--compile"]
+    alone = partial(_alone, is_run=len(paths) == len(sys.argv) - 1)
     words: Counter[str] = Counter()
     with ThreadPool(2) as threads:
-        for (path, way), row in zip(tasks, threads.imap(_alone, tasks), strict=True):
-            words[row.split(":")[0] if ":" in row else "compared"] += 1
-            print(
-                f"{Path(path).name:40s} {'extended' if way else 'plain':8s} {row}",
-                flush=True,
-            )
+        for path, found in zip(paths, threads.imap(alone, paths), strict=True):
+            for way, row in zip(("plain", "extended"), found, strict=True):
+                words[_kind(row)] += 1
+                print(f"{path[-50:]:50s} {way:8s} {row}", flush=True)
     print(*(f"{word}: {count}" for word, count in words.items()), sep=", ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from math import nan
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -81,6 +82,7 @@ class DocumentReading(Reading):
         given: Given,
     ) -> None:
         super().__init__(emitter, builtin(), given.compounds)
+        self.document = document
         self.fragments = {f.name: f for f in document.fragments}
         # Its own go first, also where the standard has an operation of their name.
         declared = Joined(TRACT_LIBRARY, emitter.opset.declarations)
@@ -106,6 +108,8 @@ class DocumentReading(Reading):
             return symbol_of(own) if number is None else number
         if name == "inf":  # which NNEF cannot write
             return LARGEST
+        if name == "NaN":  # which tract writes, and does not read
+            return self.materialize(nan, "scalar", hint, self.place(node.span))
         near = suggestion(name, [*scope, *self.symbols])
         raise InvalidGraphError(f"'{name}' is not defined{near}", self.place(node.span))
 
@@ -179,6 +183,14 @@ class DocumentReading(Reading):
         if data is None or data.ndim < 2 or data.dtype.kind != "f":
             return []
         return np.flatnonzero(~data.any(axis=tuple(range(1, data.ndim)))).tolist()
+
+    def stored_type(self, label: str) -> str | None:
+        """The data type of tract in which a variable is stored, if it is of floats."""
+        stored = self.given.stored
+        if stored is None or label not in stored:
+            return None
+        header = stored.header(label)
+        return f"f{header.bits}" if header.items.name == "float" else None
 
     def _stored(self, value: Any) -> Array | None:
         is_tensor, stored = isinstance(value, Tensor), self.given.stored

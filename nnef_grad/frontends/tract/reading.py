@@ -19,11 +19,14 @@ from nnef_grad.base.source import Source
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import NoValueError, hint_of, unpack
 from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
+from nnef_grad.frontends.tract.datum_types import result_types
 from nnef_grad.frontends.tract.evaluation import (
     DocumentReading,
     Given,
     symbol_names,
 )
+from nnef_grad.frontends.tract.library import builtin
+from nnef_grad.frontends.tract.operations.inputs import DTYPES, OWN
 from nnef_grad.frontends.values import described, dtype_of, is_known
 from nnef_grad.graph.atoms import LONGEST_AXIS
 from nnef_grad.graph.facts import Facts
@@ -31,7 +34,7 @@ from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.learning import facts_learned, with_facts
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import EXTENSIONS, version_problems
-from nnef_grad.language.library import STDLIB
+from nnef_grad.language.library import STDLIB, Joined
 from nnef_grad.language.parser import parse_document
 from nnef_grad.language.typecheck import identifiers
 from nnef_grad.ops.registry import OpSet
@@ -211,19 +214,32 @@ class _GraphBody:
         emitter = self.reading.emitter
         outputs = tuple(map(self._output, self.definition.results))
         operations = self._operations(outputs)
-        reserved = [*self.scope, *self.declared]
+        # The name of a known value goes to the constant that it becomes.
+        reserved = [n for n, value in self.scope.items() if not is_known(value)]
         inputs = [self.scope[p.name] for p in self.definition.parameters]
         return Graph(
             self.definition.name,
             tuple([x for x in inputs if isinstance(x, Tensor)]),
             outputs,
             operations,
-            emitter.assigned_names(operations, reserved),
+            emitter.assigned_names(operations, [*reserved, *self.declared]),
             declared=self.declared - {*STDLIB},
             warnings=tuple(sorted(self.reading.warnings, key=Problem.position)),
             facts=facts_learned(),
-            datum_types=self.reading.datum_types,
+            datum_types={**self.reading.datum_types, **self._of_results(outputs)},
         )
+
+    def _of_results(self, outputs: tuple[Tensor, ...]) -> dict[str, str]:
+        """The data types of results that are not those of NNEF."""
+        reading = self.reading
+        library = Joined(reading.scope_library, builtin())
+        found = result_types(reading.document, library, reading.stored_type)
+        names = [result.name for result in self.definition.results]
+        return {
+            name: found[name]
+            for name, y in zip(names, outputs, strict=True)
+            if found.get(name, "f32") not in OWN and DTYPES[found[name]] == y.dtype
+        }
 
     def _run(self, place: int, statement: syntax.Assignment) -> None:
         names = {i.name for i in identifiers(statement.target)}

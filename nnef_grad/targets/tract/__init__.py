@@ -7,4 +7,5 @@ workarounds.py  operations that it makes wrong next to each other
 loading.py      large variables, and results that are divided, as it loads a graph
 precision.py    variables that are not in single precision
 dialect.py      its texts
+rewriting.py    documents that were read, and are written again
 """

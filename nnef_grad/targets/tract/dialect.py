@@ -5,17 +5,34 @@ standard otherwise; docs/tables/tract.csv lists them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cache
+from itertools import repeat
 from typing import cast
 
+from nnef_grad.emit.arguments import dtype_of
 from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate_body
+from nnef_grad.emit.whole import is_whole
 from nnef_grad.graph.atoms import Quotient
-from nnef_grad.graph.extents import Extent, OpenExtentError, atoms_in, bounds
-from nnef_grad.graph.ir import Attributes, Graph, Operation, Result, Tensor
+from nnef_grad.graph.extents import (
+    Extent,
+    OpenExtentError,
+    atoms_in,
+    bounds,
+    has_symbols,
+)
+from nnef_grad.graph.ir import (
+    LOOP,
+    Attributes,
+    Graph,
+    Operand,
+    Operation,
+    Result,
+    Tensor,
+)
 from nnef_grad.graph.loops import is_loop, loops_in, with_bodies
 from nnef_grad.graph.names import NameSupply, substitute, with_told_names
 from nnef_grad.graph.passes import without_needless
@@ -26,9 +43,10 @@ from nnef_grad.ops.conv import groups_of
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
 from nnef_grad.targets.conv import exchanged
-from nnef_grad.targets.facts import TRACT_CORE
+from nnef_grad.targets.facts import RUNTIMES, TRACT_CORE, CommonSubset
 from nnef_grad.targets.own_operations import declaration
 from nnef_grad.targets.pool import max_pool_lowered
+from nnef_grad.targets.registry import Relations
 from nnef_grad.targets.tract.own import TYPES
 
 # A loop, in the dialect.
@@ -40,7 +58,7 @@ def print_in_dialect(graph: Graph) -> str:
     spelled = _in_dialect(_with_datum_types(graph))
     graphs = (spelled, *(loop.body for loop in loops_in(spelled)))
     registries = {f.registry for g in graphs for f in g.fragments if f.registry}
-    if not has_plain_names(spelled):
+    if graph.dialect or not has_plain_names(spelled):
         registries.add(TRACT_CORE)
     return print_graph(
         spelled,
@@ -53,19 +71,24 @@ def print_in_dialect(graph: Graph) -> str:
 
 
 def _with_datum_types(graph: Graph) -> Graph:
-    """The graph with inputs of the data types that they have in the file, which are cast:
+    """The graph with inputs and results of the data types that they have in the file, which
+    are cast:
 
     x = tract_core_external(shape = [4], datum_type = 'i32');
     x_i64 = tract_core_cast(x, to = 'i64');
+    y = tract_core_cast(y_f32, to = 'f16');
     """
-    typed = {
-        t: dtype
-        for t in graph.inputs
-        if (dtype := graph.datum_types.get(graph.names[t]))
-    }
-    if not typed:
+    typed, ends = (
+        {t: dtype for t in tensors if (dtype := graph.datum_types.get(graph.names[t]))}
+        for tensors in (graph.inputs, graph.outputs)
+    )
+    if not typed and not ends:
         return graph
     supply, names = NameSupply(graph.names.values()), dict(graph.names)
+    made = {y: replace(y) for y in ends}
+    for y, last in made.items():
+        names[last] = names[y]
+        names[y] = supply.fresh(f"{names[y]}_{TYPES[y.dtype]}")
     wider, operations = dict[Tensor, Tensor](), list[Operation]()
     for operation in graph.operations:
         (x, *_) = operation.outputs
@@ -80,12 +103,16 @@ def _with_datum_types(graph: Graph) -> Graph:
             _own("external", (), settings, x),
             _own("cast", (x,), {"to": to}, wider[x]),
         ]
-    return replace(graph, operations=tuple(operations), names=names)
+    operations += [
+        _own("cast", (y,), {"to": ends[y]}, last) for y, last in made.items()
+    ]
+    outputs = tuple([made.get(y, y) for y in graph.outputs])
+    return replace(graph, operations=tuple(operations), names=names, outputs=outputs)
 
 
 def _own(
     name: str,
-    operands: tuple[Tensor, ...],
+    operands: tuple[Operand, ...],
     settings: Mapping[str, object],
     result: Tensor,
 ) -> Operation:
@@ -104,9 +131,79 @@ def _in_dialect(graph: Graph) -> Graph:
     graph = graph if spelled is graph else without_needless(spelled, graph)
     # One for all that is derived of a loop: it stands under one comment.
     scan = cache(_scan)
+    codes = {t for n, t in graph.tensors.items() if n in graph.quantization}
     return replace(
-        graph, operations=tuple(_called(scan, op) for op in graph.operations)
+        graph,
+        operations=tuple(
+            _called(scan, _recoded(_written(op), codes))
+            if graph.dialect
+            else _called(scan, op)
+            for op in graph.operations
+        ),
     )
+
+
+def _recoded(operation: Operation, codes: Set[Tensor]) -> Operation:
+    """The operation, but for a copy to or from a tensor that quantization info is about: tract
+    computes with its codes.
+    """
+    ends = (*operation.inputs, *operation.outputs)
+    if operation.name != "copy" or codes.isdisjoint(ends):
+        return operation
+    y = operation.outputs[0]
+    settings = {"to": "" if y in codes else TYPES[y.dtype]}
+    return _own("cast", operation.operands, settings, y)
+
+
+def _written(operation: Operation) -> Operation:
+    """The operation, but for a conversion, and a constant, which tract writes as nested
+    arrays:
+
+    c = constant(shape = [1, 2], value = [0.5, 1.0]);
+    c = tract_core_cast([[0.5, 1.0]], to = 'f32');
+    """
+    if operation.name == "cast":
+        (y,) = operation.outputs
+        return _own("cast", operation.operands, {"to": TYPES[y.dtype]}, y)
+    if operation.name != "constant":
+        return operation
+    (c,), values = operation.outputs, operation.attributes["value"]
+    if c.dtype == "scalar" and len(values) == 1 and c.rank:
+        return _own("broadcast", (values[0],), {"shape": list(c.shape)}, c)
+    items = iter(values if len(values) > 1 else repeat(values[0]))
+    return _own("cast", (_nested(items, c.shape),), {"to": TYPES[c.dtype]}, c)
+
+
+def _nested(items: Iterator[Operand], shape: Sequence[int]) -> Operand:
+    """Arrays in arrays, of a shape."""
+    if not shape:
+        return next(items)
+    return tuple([_nested(items, shape[1:]) for _ in range(shape[0])])
+
+
+def lacks_its_words(graph: Graph) -> bool:
+    """Whether a graph has operations that tract lacks, and that are not spelled here."""
+    common = CommonSubset([RUNTIMES["tract"]])
+    return any(
+        not _is_spelled(op, Relations(own))
+        for own in (graph, *(loop.body for loop in loops_in(graph)))
+        for op in common.lacking(own.operations)
+    )
+
+
+def _is_spelled(operation: Operation, near: Relations) -> bool:
+    """Whether the dialect has words for an operation that tract lacks."""
+    if operation.name == "cast":
+        (x,), (y,) = operation.operands, operation.outputs
+        return (
+            dtype_of(x) != "scalar"
+            or y.dtype != "integer"
+            or is_whole(x, near.producer)
+        )
+    if operation.name == "constant":
+        return not has_symbols(operation.outputs[0].shape)
+    # A loop of the document is what it is in tract.
+    return operation.name in (*_SPELLINGS, LOOP)
 
 
 def _called(scan: Callable[[Operation], Operation], operation: Operation) -> Operation:

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.base.errors import Problem
+from nnef_grad.emit.whole import is_whole
 from nnef_grad.frontends.conversion import MOST_ELEMENTS
 from nnef_grad.frontends.tract.evaluation import document, expansion
 from nnef_grad.frontends.values import (
     as_extents,
     converted,
     dtype_of,
+    is_known,
     shape_of,
     simple,
 )
@@ -27,8 +29,8 @@ DTYPES = {
     **dict.fromkeys(_INTEGERS, "integer"),
     "bool": "logical",
 }
-# Those that inputs have which `external` declares, and that of extents.
-_OWN = {"f32", "i64", "bool", "tdim"}
+# Those of what `external` declares, and that of extents.
+OWN = {"f32", "i64", "bool", "tdim"}
 
 
 def data_type(view: View, name: str) -> str:
@@ -54,7 +56,7 @@ def external(view: View, *arguments: Any) -> Any:
         message = f"the input '{view.hint}' has no elements: the graph is without it"
         view.reading.warnings.append(Problem(message, view.span))
         return converted(np.zeros(whole), dtype)
-    if named and (datum_type := named[0].lower()) not in _OWN:
+    if named and (datum_type := named[0].lower()) not in OWN:
         document(view).datum_types[view.hint] = datum_type
     return view("external", dtype=dtype, shape=list(whole))
 
@@ -102,7 +104,11 @@ def cast(view: View, x: Any, to: str) -> Any:
     numbers = document(view).data_of(x) if dtype == "integer" else None
     if numbers is not None and numbers.size <= MOST_ELEMENTS:
         x = x if np.isfinite(numbers).all() else numbers
-    return view.reading.converted(x, dtype, view.hint, view.span)
+    reading = view.reading
+    if dtype == "integer" and not is_known(x) and is_whole(x, reading.emitter.producer):
+        # Without truncation, as what is written again.
+        return reading.cast(x, dtype, view.hint, view.span)
+    return reading.converted(x, dtype, view.hint, view.span)
 
 
 @expansion("tract_core_shape_of")
