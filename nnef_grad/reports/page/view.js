@@ -54,7 +54,9 @@ function fitView(isWhole) {
   const wide = zoomToWidth();
   const high = (canvas.clientHeight - HEADINGS - MARGIN) / layout.height;
   const zoom = Math.min(wide, isWhole || high > READABLE ? high : wide);
-  view.zoom = Math.min(Math.max(zoom, isWhole ? ZOOM.least : ZOOM.first), 1.15);
+  const isReadable = layout.width * READABLE <= canvas.clientWidth; // both graphs, without margins
+  const least = isWhole ? ZOOM.least : isReadable ? READABLE : ZOOM.first;
+  view.zoom = Math.min(Math.max(zoom, least), 1.15);
   view.x = Math.max((canvas.clientWidth - layout.width * view.zoom) / 2, isWhole ? -Infinity : MARGIN / 2);
   const room = canvas.clientHeight - HEADINGS - layout.height * view.zoom;
   view.y = HEADINGS + Math.max(room / 2, 8);
