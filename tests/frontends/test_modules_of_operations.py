@@ -19,7 +19,8 @@ def modules(graph: nnef_grad.Graph) -> dict[str, tuple[str, ...] | None]:
 
 def test_of_a_pytorch_module() -> None:
     """Neither the addition nor the mean belongs to the layers before it."""
-    torch = pytest.importorskip("torch")
+    pytest.importorskip("torch")
+    import torch
 
     class Net(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
