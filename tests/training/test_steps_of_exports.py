@@ -28,7 +28,16 @@ Batch = dict[str, Array]
 ROOT = Path(__file__).parents[2]
 TONES = ROOT / "samples" / "exported" / "tones"
 # Of the modules that are exported here.
-NAMES = ("mlp", "conv2d", "depthwise", "deconv2d", "layer_norm", "group_norm", "residual", "encoder")
+NAMES = (
+    "mlp",
+    "conv2d",
+    "depthwise",
+    "deconv2d",
+    "layer_norm",
+    "group_norm",
+    "residual",
+    "encoder",
+)
 STEPS, RATE = 3, 0.05
 TOLERANCE = 1e-5
 
