@@ -14,10 +14,12 @@ PEERS := $(VENV)/.peers
 SITE := $(VENV)/.docs
 STYLE := $(VENV)/.style
 INSTALL := -m pip install --quiet --disable-pip-version-check
+# The package and groups of its dependencies, which pip knows since 25.1.
+PIP := $(INSTALL) --upgrade 'pip>=25.1'
+with_groups = $(INSTALL) --editable . $(foreach group,$(1),--group $(group))
 
 # What is tested with the oldest and the newest versions of other packages.
-EXTRAS := test,runtimes,models,dialect
-, := ,
+GROUPS := test runtimes models dialect
 SUITES := tests/frontends tests/interop tests/targets tests/training tests/test_pages.py \
 	tests/test_readme.py tests/test_packaging.py tests/test_samples.py tests/test_training_samples.py
 
@@ -39,24 +41,27 @@ $(COMPILER): pyproject.toml
 	@touch $@
 
 $(READY): $(COMPILER) locks/measured.txt
-	$(BIN)/python $(INSTALL) --editable '.[test,runtimes,dialect,browser,dev]' --constraint locks/measured.txt
+	$(BIN)/python $(PIP)
+	$(BIN)/python $(call with_groups,test runtimes dialect browser dev) --constraint locks/measured.txt
 	@touch $@
 
 # What the benchmark alone needs.
 $(PEERS): $(READY)
-	$(BIN)/python $(INSTALL) --editable '.[bench]' --constraint locks/measured.txt
+	$(BIN)/python $(call with_groups,bench) --constraint locks/measured.txt
 	@touch $@
 
 # What checks style, without the runtimes that tests compare with.
 $(STYLE): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python $(INSTALL) --editable '.[dev]'
+	$(BIN)/python $(PIP)
+	$(BIN)/python $(call with_groups,dev)
 	@touch $@
 
 # What the documentation alone needs, and nothing else: it reads the code without importing it.
 $(SITE): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python $(INSTALL) --editable '.[docs]'
+	$(BIN)/python $(PIP)
+	$(BIN)/python $(call with_groups,docs)
 	@touch $@
 
 demo: $(COMPILER) ## Differentiate two samples, check the gradients, and show a backward graph
@@ -92,14 +97,15 @@ test-oldest test-newest: test-%:
 
 $(VENV)/%/.ready: locks/%.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)/$*
-	$(VENV)/$*/bin/python $(INSTALL) --editable '.[$(EXTRAS)]' --constraint $<
+	$(VENV)/$*/bin/python $(PIP)
+	$(VENV)/$*/bin/python $(call with_groups,$(GROUPS)) --constraint $<
 	@touch $@
 
 # For all Pythons that are supported; a file that is there would keep its versions.
 locks: $(STYLE) ## Look for the oldest and the newest versions of other packages
 	@for how in oldest:lowest-direct newest:highest; do \
 		$(BIN)/uv pip compile pyproject.toml --upgrade --universal --python-version 3.10 --no-annotate \
-			$(foreach extra,$(subst $(,), ,$(EXTRAS)),--extra $(extra)) --resolution $${how#*:} \
+			$(foreach group,$(GROUPS),--group $(group)) --resolution $${how#*:} \
 			--custom-compile-command 'make locks' --quiet --output-file locks/$${how%:*}.txt || exit 1; done
 
 dist: $(STYLE) ## Build the wheel and the sdist, and try the wheel alone

@@ -1,7 +1,7 @@
 """The networks, as forward graphs with random weights.
 
-AlexNet, VGG-19 and ResNet-50 are Khronos' own files, which lie beside the checkout. The
-others are written here: compositional NNEF, whose fragments say what a layer is, while
+AlexNet, VGG-19 and ResNet-50 are those that Khronos publishes (published.py). The others are
+written here: compositional NNEF, whose fragments say what a layer is, while
 Python counts the layers and declares their variables.
 """
 
@@ -9,27 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod, sqrt
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 import nnef_grad
+from bench.published import PUBLISHED
 from nnef_grad import Graph
 from nnef_grad.model import declared_variables
-
-KHRONOS = Path(__file__).parents[2] / "shared" / "models"
-
 
 HEAD = "version 1.0;"
 EXTENSIONS = """
 extension KHR_enable_fragment_definitions;
 extension KHR_enable_operator_expressions;
 """
-
-
-class MissingError(Exception):
-    """A network is not here."""
 
 
 class Body:
@@ -303,14 +296,7 @@ def chain(repetitions: int) -> str:
 
 
 def khronos(name: str) -> Callable[[int], Graph]:
-    path = KHRONOS / f"{name}.nnef"
-
-    def load(batch: int) -> Graph:
-        if not path.exists():
-            raise MissingError(f"{path} is not here: Khronos publishes it")
-        return nnef_grad.load(path, batch=batch)
-
-    return load
+    return lambda batch: nnef_grad.loads(PUBLISHED[name](), batch=batch)
 
 
 # Each network, for an extent of the batch.

@@ -153,8 +153,8 @@ def circumstances(report: Report) -> Iterator[str]:
     by: dict[str, list[str]] = {}
     for part, how in report.parts.items():
         by.setdefault(described(how), []).append(part)
-    for how, parts in by.items():
-        yield f"- {', '.join(parts)}: measured {how}."
+    for line, parts in by.items():
+        yield f"- {', '.join(parts)}: measured {line}."
 
 
 def described(how: Circumstances) -> str:

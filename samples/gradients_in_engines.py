@@ -1,7 +1,7 @@
 """Gradients in ONNX, in engines that compile for GPUs, here for the processor: IREE, TVM and
 tinygrad, each that is installed.
 
-    pip install '.[engines]'
+    pip install . --group engines
     python samples/gradients_in_engines.py
 """
 

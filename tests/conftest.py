@@ -79,7 +79,7 @@ def browser() -> Iterator[Any]:
     """A Chromium of the system, driven by Playwright from PyPI."""
     playwright = pytest.importorskip(
         "playwright.sync_api",
-        reason="Playwright is not here, which drives a browser: pip install nnef-grad[browser]",
+        reason="Playwright is not here, which drives a browser: pip install --group browser",
     )
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:

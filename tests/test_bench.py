@@ -59,16 +59,6 @@ def test_the_chain_is_flat_and_has_variables_of_its_own() -> None:
     assert len(graph.variables) == 6
 
 
-def test_a_network_that_is_not_here_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nets, "KHRONOS", tmp_path)
-    monkeypatch.setitem(nets.NETS, "lstm", nets.khronos("lstm"))
-    *_, found = onnx.measure(ONE)
-    assert isinstance(found, Skipped)
-    assert "lstm.nnef is not here" in found.why
-
-
 def test_the_peer_gets_explicit_padding_and_the_formula_of_normalizations() -> None:
     given = onnx.explicit(nets.mobilenet(1, image=32))
     assert all(op.attributes["padding"] for op in given.operations if op.name == "conv")

@@ -5,9 +5,12 @@ from a checkout.
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from unittest.mock import patch
 
 import pytest
 
@@ -76,9 +79,30 @@ def pip(*arguments: object) -> None:
 
 def test_the_version_is_in_one_place() -> None:
     version = nnef_grad.__version__
-    for name in ("pyproject.toml", "CITATION.cff", "mkdocs.yml", "README.md"):
+    for name in ("pyproject.toml", "mkdocs.yml", "README.md"):
         assert version not in (ROOT / name).read_text("utf-8"), name
+    citation = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert f"\nversion: {version}\ndate-released: " in citation
     assert f"\n## {version}\n" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+def test_links_of_readme_lead_somewhere_on_an_index() -> None:
+    """With the address of the repository into it; without one there are none."""
+    hook = ModuleType("hatchling.metadata.plugin.interface")
+    hook.MetadataHookInterface = object  # type: ignore[attr-defined]
+    with patch.dict(sys.modules, {hook.__name__: hook}):
+        described = runpy.run_path(str(ROOT / "hatch_build.py"))["described"]
+    text = (ROOT / "README.md").read_text("utf-8")
+    target = re.compile(r"\]\(([^)]*)\)")
+    found = target.findall(described(text, "https://example.org/nnef-grad"))
+    assert len(found) == len(target.findall(text)) > 20
+    assert all(link.startswith("https://") for link in found)
+    assert (
+        "https://example.org/nnef-grad/raw/main/docs/pictures/report-mlp.png" in found
+    )
+    assert "https://example.org/nnef-grad/blob/main/docs/limits.md" in found
+    alone = target.findall(described(text, ""))
+    assert alone == [link for link in target.findall(text) if link.startswith("http")]
 
 
 def test_from_a_checkout(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The site of the documentation in a real browser. Needs the extra `docs`, which builds it."""
+"""The site of the documentation in a real browser. Needs the group `docs`, which builds it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 from support.pages import ROOT
 
-pytest.importorskip(
-    "material", reason="MkDocs is not here: pip install nnef-grad[docs]"
-)
+pytest.importorskip("material", reason="MkDocs is not here: pip install --group docs")
 CUT_OFF = """() => [...document.querySelectorAll("pre > code")]
   .filter((code) => code.scrollWidth > code.clientWidth + 1)
   .map((code) => code.textContent)"""

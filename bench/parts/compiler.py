@@ -26,6 +26,7 @@ import nnef_grad
 from bench import nets
 from bench.comparisons import BUILDER, FEW, LIMIT, MANY, PACKAGES, TARGETS
 from bench.processes import ROOT, FailedError, ask
+from bench.published import PUBLISHED
 from bench.rows import Measured, Row, Skipped
 from bench.settings import Settings
 from bench.timing import interleaved
@@ -60,11 +61,9 @@ def measure(settings: Settings) -> Measured:
 
 def start(settings: Settings) -> Measured:
     """What a process takes for a network of 1,013 operations, and for nothing."""
-    model = nets.KHRONOS / "resnet.nnef"
-    if not model.exists():
-        yield Skipped(PART, "start", f"{model} is not here: Khronos publishes it")
-        return
     with tempfile.TemporaryDirectory() as folder:
+        model = Path(folder, "resnet.nnef")
+        model.write_text(PUBLISHED["resnet"](), "utf-8")
         python = partial(process, Path(folder, "bytecode"))
         output = str(Path(folder, "out.nnef"))
         programs: Programs = {

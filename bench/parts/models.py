@@ -56,5 +56,5 @@ def each(
         for batch in settings.batches:
             try:
                 yield from rows(net, batch, settings)
-            except (nets.MissingError, FailedError) as error:
+            except FailedError as error:
                 yield Skipped(part, f"{net}, batch {batch}", str(error))

@@ -35,7 +35,7 @@ def measure(settings: Settings) -> Measured:
         for batch in settings.batches:
             try:
                 yield from rows(net, batch, settings)
-            except (nets.MissingError, FailedError) as error:
+            except FailedError as error:
                 yield Skipped(PART, f"{net}, batch {batch}", str(error))
 
 

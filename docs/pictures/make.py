@@ -1,6 +1,6 @@
 """Takes the pictures of docs/report.md, in a browser.
 
-    pip install '.[browser,onnx]' netron
+    pip install '.[onnx]' --group browser netron
     python docs/pictures/make.py RESNET.nnef
 
 Needs a Chromium of the system, and Khronos' ResNet: models/nnef/resnet of its model zoo.

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.printer import print_graph
+from nnef_grad.graph.printer import print_graph, print_operation
 
 # The lines or rows at the beginning and at the end that are shown, and of the notes.
 FIRST, LAST = 40, 20
 NOTES = 8
+# The most characters of an operation, as a constant may have thousands.
+WIDEST = 200
 # The names listed of many inputs or outputs.
 NAMED = 6
 
@@ -55,10 +57,10 @@ def html(graph: Graph, title: str) -> str:
 
 
 def _row(op: Operation, names: Mapping[Tensor, str]) -> str:
-    inputs = ", ".join(names[t] for t in op.inputs)
+    _, _, call = print_operation(op, names).partition(" = ")
     cells = [
         ", ".join(names[t] for t in op.outputs),
-        f"{op.name}( {inputs} )" if inputs else op.name,
+        call if len(call) <= WIDEST else f"{call[:WIDEST]} ...",
         ", ".join(dict.fromkeys(t.dtype for t in op.outputs)),
         ", ".join(dict.fromkeys(str(list(t.shape)) for t in op.outputs)),
     ]

@@ -32,6 +32,13 @@ def path_of_label(label: str) -> Path:
     return path_of(".".join(steps))
 
 
+def path_of_node(name: str) -> Path | None:
+    """The path of the module of an operation, if an exporter of ONNX files has written it
+    into the name, as in `/layer1/layer1.0/conv1/Conv`.
+    """
+    return path_of_scopes(name.split("/")[1:-1]) if name.startswith("/") else None
+
+
 def path_of_scopes(scopes: Sequence[str]) -> Path:
     """The path of a module, from the scopes around an operation: an exporter writes one
     that is in a list with its name, as in `layer1/layer1.0/conv1`.

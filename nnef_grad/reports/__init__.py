@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import field
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.errors import UsageError
+from nnef_grad.base.frozen import frozen
 from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
 from nnef_grad.graph.ir import Graph
@@ -33,6 +36,26 @@ if TYPE_CHECKING:
 SUFFIXES = (".html", ".htm")
 
 
+@frozen(eq=False)
+class Page:
+    """A page that was written. A notebook shows it where it is the last value of a cell.
+
+    Attributes:
+        path: the file.
+        text: what is in it.
+    """
+
+    path: Path
+    text: str = field(repr=False)
+
+    def _repr_html_(self) -> str:
+        style = "width: 100%; height: 45rem; border: 0"
+        text = escape(self.text)
+        return (
+            f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{text}"></iframe>'
+        )
+
+
 @public
 def report(
     graph: Graph,
@@ -45,9 +68,9 @@ def report(
     losses: Mapping[int, float] | None = None,
     called: Mapping[str, str] | None = None,
     overwrite: bool = False,
-) -> None:
+) -> Page:
     """Writes a page that shows a graph and its backward graph side by side, with their
-    costs. Any browser opens it offline. Writing is atomic.
+    costs. Any browser opens it offline, and a notebook shows it. Writing is atomic.
 
     Args:
         graph: the forward graph.
@@ -74,6 +97,7 @@ def report(
     text = page_of(graph, backward, rules, checked, values, losses, called)
     with page_after(path, text, overwrite=overwrite):
         pass
+    return Page(Path(path), text)
 
 
 def page_of(

@@ -60,7 +60,7 @@ def contents(
     theirs = forward.tensors
     return {
         "title": forward.name,
-        "summary": summary(forward, backward),
+        **_headings(forward, backward),
         "folds": _as_data(folds(forward, drawn)),
         "forward": {
             **_graph(forward, theirs, texts),
@@ -82,6 +82,20 @@ def contents(
             for step, loss in (losses or {}).items()
         ],
     }
+
+
+# How the heads of steps begin, in training/step.py: their forward graph has the loss in it.
+_STEPS = ("A training step", "The gradients of a batch")
+
+
+def _headings(forward: Graph, backward: Backward) -> Json:
+    """What the graphs are, in a line; of a step, also by which loss and optimizer."""
+    line = summary(forward, backward).removeprefix(f"{forward.name}: ")
+    head = next(iter(backward.graph.notes), "")
+    if not head.startswith(_STEPS):
+        return {"summary": line, "step": ""}
+    _, _, made = line.partition(" in, ")
+    return {"summary": f"{head} {made}", "step": head}
 
 
 def _active(forward: Graph, backward: Backward, rules: Rules) -> list[bool]:

@@ -39,8 +39,9 @@ def folds(graph: Graph, hosts: Sequence[int]) -> Fold:
     """
     drawn = [index for index, host in enumerate(hosts) if index == host]
     paths = _paths(graph, hosts, drawn)
-    # Without what all of them begin with.
-    root = len(_common([path for path in paths.values() if path]))
+    # Without what all of them begin with; what is known to be in no module begins with nothing.
+    known = [i for i, path in paths.items() if path or graph.operations[i].module == ()]
+    root = len(_common([paths[index] for index in known]))
     named = _nested([(paths[index][root:], index) for index in drawn])
     return Fold(graph.name, _narrow(named, _crossings(graph, hosts)))
 

@@ -32,7 +32,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> Exports:
 
     def exported(name: str) -> Export:
         if MODULES[name] in LANGUAGE:
-            pytest.importorskip("transformers", reason="install the extra 'models'")
+            pytest.importorskip("transformers", reason="pip install --group models")
         if name not in made:
             made[name] = export(MODULES[name], tmp_path_factory.mktemp(name))
         return made[name]
@@ -64,7 +64,7 @@ def test_one_document_for_every_batch(name: str, tmp_path: Path) -> None:
     """In tract, next to the interpreter."""
     needs("tract")
     if MODULES[name] in LANGUAGE:
-        pytest.importorskip("transformers", reason="install the extra 'models'")
+        pytest.importorskip("transformers", reason="pip install --group models")
     own = export(MODULES[name], tmp_path, batch="B")
     graph = nnef_grad.load(own.folder)
     backward = nnef_grad.differentiate(graph, wrt="all").graph
@@ -100,7 +100,7 @@ def test_one_document_for_every_batch_and_length(name: str, tmp_path: Path) -> N
     """In tract, next to torch in double precision."""
     needs("tract")
     if MODULES[name] in LANGUAGE:
-        pytest.importorskip("transformers", reason="install the extra 'models'")
+        pytest.importorskip("transformers", reason="pip install --group models")
     sizes = (1, 1), (2, 7), (3, 10)
     for own in export_open(MODULES[name], tmp_path, "BS", sizes):
         folder = tmp_path / "backward"

@@ -67,13 +67,27 @@ def test_a_table() -> None:
     graph = nnef_grad.loads(MODEL)
     table = graph._repr_html_()
     assert table.count("<tr>") == 4
-    row = "<td>y</td><td>mul( x, w )</td><td>scalar</td><td>[2, 3]</td>"
+    row = "<td>y</td><td>mul(x, w)</td><td>scalar</td><td>[2, 3]</td>"
     assert row in table
     assert "<p>graph net( x ) -&gt; ( y )," in table
     assert "<p>gradients of y in" in nnef_grad.differentiate(graph)._repr_html_()
     long = chain(3000)._repr_html_()
     assert ">... 2,941 more<" in long
     assert len(long) < 10_000
+
+
+def test_a_table_has_the_attributes_that_change_what_is_computed() -> None:
+    graph = nnef_grad.loads("""version 1.0;
+graph net( x ) -> ( y )
+{
+    x = external(shape = [2, 3]);
+    w = variable(shape = [4, 3], label = 'w');
+    y = matmul(x, w, transposeB = true);
+}
+""")
+    assert "<td>matmul(x, w, transposeB = true)</td>" in graph._repr_html_()
+    backward = nnef_grad.differentiate(graph)
+    assert "matmul(grad_y, x, transposeA = true)" in backward._repr_html_()
 
 
 def test_only_public_names_are_listed() -> None:

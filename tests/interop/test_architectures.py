@@ -31,7 +31,7 @@ def made(name: str, seed: int = 0) -> tuple[Any, Any]:
     except ModuleNotFoundError as error:
         if error.name != package_of(name):
             raise
-        pytest.skip(f"{error.name} is missing: pip install '.[models]'")
+        pytest.skip(f"{error.name} is missing: pip install --group models")
 
 
 @pytest.mark.thorough

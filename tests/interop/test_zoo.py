@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),
     pytest.mark.skipif(
         not all(map(find_spec, PACKAGES)),
-        reason="needs pip install '.[models]'",
+        reason="needs pip install --group models",
     ),
 ]
 

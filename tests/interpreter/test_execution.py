@@ -17,7 +17,6 @@ from support import reference
 from support.checks import document
 from support.evaluations import (
     INF,
-    MODELS,
     NAN,
     ROOT,
     Array,
@@ -27,6 +26,7 @@ from support.evaluations import (
     model,
     run,
 )
+from support.networks import network
 
 import nnef_grad
 from nnef_grad.interpreter import EVALUATIONS, evaluate, execute, step
@@ -146,10 +146,7 @@ def test_backward_graphs(sample: str) -> None:
 
 
 def test_a_network() -> None:
-    path = MODELS / "resnet.nnef"
-    if not path.exists():
-        pytest.skip(f"{path} is published by Khronos, and not part of this project")
-    text = path.read_text().replace("[1, 3, 224, 224]", "[1, 3, 64, 64]")
+    text = network("resnet", 1, 64)
     fed, variables = reference.random_feeds(text, torch.Generator().manual_seed(0))
     for label, value in variables.items():
         scale = math.sqrt(2.0 / value[0].numel())

@@ -32,7 +32,6 @@ CASES = ROOT / "tests" / "cases"
 RULE = "# ---- nnef-grad-fmt\n"
 SAMPLES = sorted((ROOT / "samples").glob("*.nnef"))
 LIBRARIES = sorted((ROOT / "nnef_grad").rglob("*.nnef"))
-MODELS = sorted((ROOT.parent / "shared" / "models").glob("*.nnef"))
 
 
 def reformat(text: str) -> str:
@@ -80,7 +79,7 @@ def is_valid(text: str) -> bool:
 
 def documents() -> dict[str, str]:
     """Every document there is, by a name."""
-    paths = [*CASES.rglob("*.nnef"), *SAMPLES, *LIBRARIES, *MODELS]
+    paths = [*CASES.rglob("*.nnef"), *SAMPLES, *LIBRARIES]
     parts = {
         f"{path.parent.name}/{path.stem}/{number}": part
         for path in sorted(paths)
@@ -163,7 +162,7 @@ def test_samples_are_in_their_layout(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [*SAMPLES, *sorted((CASES / "backward").glob("*.nnef")), *MODELS],
+    [*SAMPLES, *sorted((CASES / "backward").glob("*.nnef"))],
     ids=lambda path: path.stem,
 )
 def test_what_the_compiler_writes_is_in_its_layout(path: Path) -> None:

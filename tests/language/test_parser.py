@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import nnef
 import pytest
 from support.statements import graph_of, lines, round_trip
 
 import nnef_grad
+from bench.published import PUBLISHED
 from nnef_grad.base.source import Source
 from nnef_grad.language.parser import parse_document
 
-MODELS = Path(__file__).parents[3] / "shared" / "models"
 
-
-@pytest.mark.parametrize("name", ["alexnet", "vgg", "resnet"])
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_real_networks_are_read_as_the_khronos_parser_reads_them(name: str) -> None:
-    path = MODELS / f"{name}.nnef"
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
-    graph = nnef_grad.load(path)
+    text = PUBLISHED[name]()
+    graph = nnef_grad.loads(text)
     round_trip(graph)
-    khronos = nnef.parse_file(str(path))
+    khronos = nnef.parse_string(text)
     nnef.infer_shapes(khronos)
     assert [op.name for op in graph.operations] == [
         op.name for op in khronos.operations

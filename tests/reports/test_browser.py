@@ -271,7 +271,7 @@ def test_the_search_finds_what_is_folded(show: Open) -> None:
     assert item(page, "conv29: conv of").count() == 0
     page.keyboard.press("/")
     page.keyboard.type("block3 unit_2 conv1 kernel")
-    assert page.inner_text("#hits") == "3 found"
+    assert page.inner_text("#hits") == "2 found"
     page.keyboard.press("Enter")
     assert page.inner_text("#hits") == "1 of 2"
     assert item(page, "conv29: conv of").first.is_visible()
@@ -439,6 +439,33 @@ def test_no_label_of_a_large_graph_is_smaller_than_nine_pixels(large: Any) -> No
         assert large.evaluate(SMALLEST) >= 9
 
 
+def test_on_a_phone_the_graphs_have_most_of_the_screen(show: Open) -> None:
+    page = show(mlp())
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.reload()
+    canvas = page.locator("#canvas").bounding_box()
+    assert canvas["height"] > 844 / 2
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_a_step_is_one_from_its_first_sight(show: Open, tmp_path: Path) -> None:
+    """It says what it is, and its second half is beside the first."""
+    step = nnef_grad.training_step(
+        mlp(), loss="categorical_cross_entropy", optimizer="adam"
+    )
+    nnef_grad.report(step.objective, step.shown, tmp_path / "step.html")
+    page = show.file(tmp_path / "step.html")  # type: ignore[attr-defined]
+    said = page.locator("#summary").inner_text()
+    assert said.startswith(
+        "A training step of 'mlp': categorical_cross_entropy of y, by adam."
+    )
+    assert f"{len(step.graph.operations)} operations out" in said
+    heading, canvas = (
+        page.locator(name).bounding_box() for name in ("#right-heading", "#canvas")
+    )
+    assert heading["x"] + heading["width"] <= canvas["x"] + canvas["width"]
+
+
 def test_what_is_unfolded_at_first_is_as_wide_as_the_page(show: Open) -> None:
     page = show(mlp())
     sight = "[...scene.items.values()].every(({ place }) => inSight().x <= place.x && place.x + place.width <= inSight().x + inSight().width)"
@@ -467,6 +494,33 @@ def test_the_arrows_go_on_after_a_click_on_a_button(show: Open, button: str) -> 
     assert now != before
     page.keyboard.press("ArrowRight" if now.startswith("forward") else "ArrowLeft")
     assert page.evaluate("document.activeElement.dataset.key") != now
+
+
+def test_costs_are_added_up_by_module(show: Open) -> None:
+    page = show(resnet())
+    page.click("#tab-modules")
+    names = page.locator("#modules tbody th").all_inner_texts()
+    assert len(names) == len({*names}) > 3
+    totals = page.locator("#modules tfoot td").all_inner_texts()
+    page.click("#tab-layers")
+    assert totals[2:] == page.locator("#layers tfoot td").all_inner_texts()[3:]
+    assert not show(mlp()).locator("#tab-modules").is_visible()
+
+
+def test_a_notebook_shows_a_report(browser: Any, tmp_path: Path) -> None:
+    graph = mlp()
+    backward = nnef_grad.differentiate(graph)
+    shown = nnef_grad.report(graph, backward, tmp_path / "r.html")
+    notebook = tmp_path / "notebook.html"
+    notebook.write_text(f"<!doctype html>{shown._repr_html_()}", "utf-8")
+    page, errors = browser.new_page(), []
+    page.on("pageerror", lambda error: errors.append(error))
+    page.goto(notebook.as_uri())
+    cell = page.frame_locator("iframe")
+    cell.locator('[aria-label^="linear1:"]').first.click()
+    assert cell.locator(".item.chosen").count() == 1
+    page.close()
+    assert errors == []
 
 
 def test_the_keys_of_a_table_are_its_own(show: Open) -> None:

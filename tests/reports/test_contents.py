@@ -12,6 +12,7 @@ import pytest
 from support.networks import network
 
 import nnef_grad
+from nnef_grad.graph.modules import path_of_label, path_of_scopes
 from nnef_grad.reports.blocks import blocks, hosts
 from nnef_grad.reports.contents import LONGEST, contents
 from nnef_grad.reports.folds import WIDEST, Fold, Part, folds
@@ -167,6 +168,45 @@ def test_folds_are_the_modules_of_the_labels() -> None:
     )
     found = folded(model("\n".join(lines)))
     assert found == ("net", ["x", ("layers.0", first), ("layers.1", second)])
+
+
+def test_folds_are_the_modules_that_operations_are_of() -> None:
+    """An operation without variables that stands behind a module is in it only if the file
+    says so; labels alone would put `add` into `att`.
+    """
+    graph = model(
+        "w = variable(shape = [8, 8], label = 'att.proj.weight');"
+        "h = linear(x, w); s = tanh(h); z = add(s, x); y = exp(z);"
+    )
+    paths = {
+        "w": ("att", "proj"),
+        "h": ("att", "proj"),
+        "s": ("att",),
+        "z": (),
+        "y": (),
+    }
+    operations = tuple(
+        replace(op, module=paths.get(first_of(op, graph))) for op in graph.operations
+    )
+    whole = replace(graph, operations=operations)
+    assert folded(whole) == ("net", ["x", ("att", ["h", "s"]), "z", "y"])
+    assert folded(graph) != folded(whole)
+
+
+@pytest.mark.parametrize(
+    ("scopes", "path"),
+    [
+        (["layer1", "layer1.0", "conv1"], ("layer1", "layer1.0", "conv1")),
+        (["mlp", "mlp.2"], ("mlp", "mlp.2")),
+        (["encoder", "att"], ("encoder", "att")),
+        ([], ()),
+    ],
+)
+def test_scopes_of_an_exporter_are_the_paths_of_labels(
+    scopes: list[str], path: tuple[str, ...]
+) -> None:
+    assert path_of_scopes(scopes) == path
+    assert path_of_label(".".join([*scopes[-2:-1], "w"])) == path[:-1]
 
 
 def every_fold(fold: Fold) -> list[Fold]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import nnef_grad
+from bench.published import PUBLISHED
 from nnef_grad import Graph
 from support import (
     cases,
@@ -20,7 +21,6 @@ from support import (
 )
 
 ROOT = Path(__file__).parents[2]
-SHARED = ROOT.parent / "shared"
 Models = Mapping[str, Callable[[], Graph]]
 
 
@@ -28,7 +28,6 @@ def all_models() -> Models:
     """What reads each model, by a name. Loops stay loops."""
     loads, load = nnef_grad.loads, nnef_grad.load
     written = cases.cases("backward")
-    published = [*(SHARED / "models").glob("*.nnef"), *(SHARED / "dialect").glob("*/")]
     return {
         **{m.name: partial(loads, m.text) for m in operation_models.models()},
         **{f"case-{p.stem}": partial(loads, cases.split(p)[0]) for p in written},
@@ -47,8 +46,15 @@ def all_models() -> Models:
             for chunk in (1, -1)
             for document in [symbolic_loops.document(cell, "T", 1, chunk)]
         },
-        **{f"published-{p.stem}": partial(load, p) for p in sorted(published)},
+        **{
+            f"published-{name}": partial(_text, text)
+            for name, text in PUBLISHED.items()
+        },
     }
+
+
+def _text(text: Callable[[], str]) -> Graph:
+    return nnef_grad.loads(text())
 
 
 def _stored(model: dialect_models.Model) -> Graph:

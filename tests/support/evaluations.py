@@ -20,7 +20,6 @@ Arrays = Mapping[str, Array]
 Shape = list[int]
 
 ROOT = Path(__file__).parents[2]
-MODELS = ROOT.parent / "shared" / "models"
 TOLERANCE = 1e-12
 
 # What an input is, by the first letter of its name; others are scalar.

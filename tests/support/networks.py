@@ -1,23 +1,21 @@
-"""Khronos' own AlexNet, VGG and ResNet, where their files lie beside the checkout."""
+"""AlexNet, VGG and ResNet as Khronos publishes them, for images of other sizes."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
 import torch
 
 import nnef_grad
+from bench.published import PUBLISHED
 from support import reference
 from support.runtimes import Stored, Verdict, compare, run
 from support.runtimes.cases import Array
 from support.stored_models import tensor as tensor_file
 from support.stored_models import write_files
 
-FOLDER = Path(__file__).parents[3] / "shared" / "models"
 # In AlexNet and VGG, a convolution covers all that is left of an image of 224 x 224. For
 # a small image its kernel is smaller.
 SMALL = {
@@ -29,16 +27,9 @@ SMALL = {
 
 def network(name: str, batch: int, image: int) -> str:
     """The text of a network for images of another size."""
-    path = FOLDER / f"{name}.nnef"
-    if not path.exists():
-        pytest.skip(
-            f"{path} is not here: the networks are published by Khronos, not part of this project"
-        )
-    return re.sub(
-        r"external\(shape = \[1, 3, 224, 224\]\)",
-        f"external(shape = [{batch}, 3, {image}, {image}])",
-        path.read_text(),
-    )
+    own, wanted = ([1, 3, 224, 224], [batch, 3, image, image])
+    text = PUBLISHED[name]()
+    return text.replace(f"external(shape = {own})", f"external(shape = {wanted})")
 
 
 def small_network(name: str, batch: int = 1) -> str:

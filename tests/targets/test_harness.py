@@ -177,7 +177,7 @@ def test_a_process_that_has_died_in_between_is_started_again(tmp_path: Path) -> 
 def test_a_consumer_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     packages = {**CONSUMERS, "tract": ("nnef", "no_such_package")}
     monkeypatch.setattr(harness, "CONSUMERS", packages)
-    assert missing("tract") == "no_such_package: install the extra 'runtimes'"
+    assert missing("tract") == "no_such_package: pip install --group runtimes"
     with pytest.raises(MissingError, match="tract wants no_such_package"):
         run("tract", [RIGHT])
 
@@ -343,7 +343,7 @@ def test_the_command_line_leaves_out_what_is_not_installed(
         ["--models", "^exp-", "--consumers", "tract", "--directions", "forward"]
     )
     assert capsys.readouterr().out.splitlines() == [
-        "tract is left out, for want of no_such_package: install the extra 'runtimes'",
+        "tract is left out, for want of no_such_package: pip install --group runtimes",
         "== forward graphs",
         "model",
         "exp-1",

@@ -110,7 +110,7 @@ def test_other_targets_are_no_targets_of_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", MODELS)
 def test_engines_compute_it_right(tmp_path: Path, engine: str, name: str) -> None:
-    """Each in a process of its own: `pip install 'nnef-grad[engines]'`, `make npm`."""
+    """Each in a process of its own: `pip install --group engines`, `make npm`."""
     needs(engine)
     backward, fed, data = _example(name)
     case = Case(nnef_grad.dumps(backward), fed, data)

@@ -96,7 +96,7 @@ class Logits(nn.Module):  # type: ignore[misc]
 
 def _transformers() -> Any:
     declare_compiled_operators()
-    return pytest.importorskip("transformers", reason="install the extra 'models'")
+    return pytest.importorskip("transformers", reason="pip install --group models")
 
 
 class Case(NamedTuple):

@@ -13,6 +13,9 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from support.dialect_models import HEAD, write_model
+from support.exports.exporting import export
+from support.exports.layers import LAYERS
+from support.exports.networks import NETWORKS
 from support.runtimes import needs
 from support.training_steps import Optimizer
 
@@ -24,9 +27,17 @@ Array = Any
 Batch = dict[str, Array]
 ROOT = Path(__file__).parents[2]
 TONES = ROOT / "samples" / "exported" / "tones"
-EXPORTS = ROOT.parent / "shared" / "dialect"
-NAMES = sorted(path.parent.name for path in EXPORTS.glob("*/graph.nnef"))
-SYMBOLS = {"mlp_dynbatch": {"B": 3}}
+# Of the modules that are exported here.
+NAMES = (
+    "mlp",
+    "conv2d",
+    "depthwise",
+    "deconv2d",
+    "layer_norm",
+    "group_norm",
+    "residual",
+    "encoder",
+)
 STEPS, RATE = 3, 0.05
 TOLERANCE = 1e-5
 
@@ -170,7 +181,9 @@ def assert_tract_trains_it(step: nnef_grad.Step, folder: Path) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_export(name: str, tmp_path: Path) -> None:
-    step = step_for_tract(EXPORTS / name, SYMBOLS.get(name))
+    pytest.importorskip("torch_to_nnef")
+    (module,) = (m for m in (*LAYERS, *NETWORKS) if m.name == name)
+    step = step_for_tract(export(module, tmp_path).folder)
     assert_tract_trains_it(step, tmp_path)
 
 

@@ -37,7 +37,7 @@ from nnef_grad.frontends.values import (
 )
 from nnef_grad.frontends.view import View, entering
 from nnef_grad.graph.ir import Operation, Shape, Tensor, map_tensors
-from nnef_grad.graph.modules import path_of, path_of_scopes
+from nnef_grad.graph.modules import path_of, path_of_node
 from nnef_grad.interpreter.execution import execute
 from nnef_grad.language.identifiers import plain_name
 from nnef_grad.language.library import FragmentFile
@@ -93,9 +93,7 @@ def module_of(node: Any) -> tuple[str, ...] | None:
         if entry.key == _SCOPES:
             scopes = re.findall(r"'([^']*)'", entry.value)
             return path_of(scopes[-2]) if len(scopes) > 1 else None
-    if not node.name.startswith("/"):
-        return None
-    return path_of_scopes(node.name.split("/")[1:-1])
+    return path_of_node(node.name)
 
 
 @cache

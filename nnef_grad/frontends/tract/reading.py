@@ -32,6 +32,7 @@ from nnef_grad.graph.atoms import LONGEST_AXIS
 from nnef_grad.graph.facts import Facts
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.learning import facts_learned, with_facts
+from nnef_grad.graph.modules import path_of_node
 from nnef_grad.language import syntax
 from nnef_grad.language.check_document import EXTENSIONS, version_problems
 from nnef_grad.language.library import STDLIB, Joined
@@ -208,6 +209,7 @@ class _GraphBody:
         """The graph, with the names of the document."""
         for place, statement in enumerate(self.definition.body):
             self._run(place, statement)
+        self.reading.emitter.module = None
         self._check_interface()
         if self.problems:
             raise InvalidGraphError.collect(self.problems)
@@ -262,6 +264,7 @@ class _GraphBody:
         target = statement.target
         if _is_external(statement):
             self._check_external(statement)
+        self.reading.emitter.module = path_of_node(hint_of(target))
         value = self.reading.evaluate(statement.value, self.scope, hint_of(target))
         is_one = isinstance(target, syntax.Identifier)
         if not is_one and not isinstance(value, (list, tuple)):

@@ -36,6 +36,7 @@ function select(key) {
 
 /** The address of the page leads to an operation, by the name of its first result. */
 function showAddress(operation) {
+  if (location.protocol === "about:") return; // the page is in the cell of a notebook
   history.replaceState(null, "", operation ? `#${operation.results[0]}` : location.href.split("#")[0]);
 }
 

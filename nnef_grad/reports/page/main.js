@@ -209,9 +209,9 @@ for (const tab of tabs) {
 // ---- The beginning ----
 
 document.getElementById("title").textContent = contents.title;
-document.getElementById("summary").textContent = contents.summary.slice(contents.title.length + 2);
+document.getElementById("summary").textContent = contents.summary;
 document.getElementById("left-heading").textContent = "forward \u2193";
-document.getElementById("right-heading").textContent = "\u2191 backward";
+document.getElementById("right-heading").textContent = contents.step ? "\u2191 backward, optimizer" : "\u2191 backward";
 openAtFirst(canvas.clientWidth / READABLE);
 draw();
 drawMemory();

@@ -1,5 +1,5 @@
 "use strict";
-// The tables: what each layer costs in both passes, and the operations by kind. They are
+// The tables: what each layer and each module costs in both passes, and the operations by kind. They are
 // made when they are first seen.
 
 const LAYER_COLUMNS = [
@@ -12,6 +12,18 @@ const LAYER_COLUMNS = [
   ["bytes forward", (unit) => unit.operation.bytesMoved, byteText],
   ["bytes backward", (unit) => sum(unit.beside, "bytesMoved"), byteText],
 ];
+
+const MODULE_COLUMNS = [
+  ["module", (module) => module.name],
+  ["operations", (module) => module.units.length, String],
+  ["parameters", (module) => total(module, parametersOf), countText],
+  ["multiply-adds forward", (module) => total(module, (unit) => unit.operation.multiplyAdds), countText],
+  ["multiply-adds backward", (module) => total(module, (unit) => sum(unit.beside, "multiplyAdds")), countText],
+  ["bytes forward", (module) => total(module, (unit) => unit.operation.bytesMoved), byteText],
+  ["bytes backward", (module) => total(module, (unit) => sum(unit.beside, "bytesMoved")), byteText],
+];
+
+const total = ({ units }, of) => units.reduce((all, unit) => all + of(unit), 0);
 
 const KIND_COLUMNS = [
   ["operation", (kind) => kind.name],
@@ -29,6 +41,17 @@ function parametersOf(unit) {
   return names.reduce((total, name) => total + forward.tensors.get(name).shape.reduce((a, b) => a * b, 1), 0);
 }
 
+/** The modules, each with the units that are in no module inside of it: no cost is counted twice. */
+function modules() {
+  const found = new Map();
+  for (const unit of units.values()) {
+    const name = foldsAround(unit).map((fold) => (fold.parent ? fold.name : "")).filter(Boolean).reverse().join("/") || contents.title;
+    if (!found.has(name)) found.set(name, { name, units: [] });
+    found.get(name).units.push(unit);
+  }
+  return [...found.values()];
+}
+
 function kinds() {
   const found = new Map();
   for (const graph of [forward, backward]) {
@@ -42,6 +65,7 @@ function kinds() {
 
 const TABLES = {
   layers: () => sortable("What each layer costs, in both passes", LAYER_COLUMNS, [...units.values()], (unit) => goTo(unit.operation)),
+  modules: () => sortable("What each module costs, in both passes", MODULE_COLUMNS, modules(), (module) => goTo(module.units[0].operation)),
   kinds: () => sortable("Operations by kind", KIND_COLUMNS, kinds(), (kind) => searchFor(kind.name)),
 };
 
@@ -126,3 +150,6 @@ function fillTable(name) {
 }
 
 window.addEventListener("beforeprint", fillWhole);
+
+// Of a graph without modules there is nothing to compare.
+document.getElementById("tab-modules").hidden = modules().length < 2;

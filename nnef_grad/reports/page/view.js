@@ -3,7 +3,7 @@
 
 const canvas = document.getElementById("canvas");
 const view = { x: 0, y: 0, zoom: 1 };
-const ZOOM = { least: 0.02, beside: 0.3, most: 3, step: 1.25 };
+const ZOOM = { least: 0.02, beside: 0.3, first: 0.56, most: 3, step: 1.25 };
 const SMALLEST = 9; // pixels of a label
 const READABLE = SMALLEST / 11; // the least zoom at which everything that is written is read
 // Further out, cards have their kinds alone, in larger letters; below the last, no words.
@@ -48,12 +48,15 @@ function zoomToWidth() {
   return (canvas.clientWidth - 2 * MARGIN) / layout.width;
 }
 
-/** Shows both graphs from their top, as far as they can be read; with `isWhole`, all of them. */
+/** Shows both graphs side by side from their top, if at least the kinds can be read; with `isWhole`,
+ * all of them. */
 function fitView(isWhole) {
   const wide = zoomToWidth();
   const high = (canvas.clientHeight - HEADINGS - MARGIN) / layout.height;
   const zoom = Math.min(wide, isWhole || high > READABLE ? high : wide);
-  view.zoom = Math.min(Math.max(zoom, isWhole ? ZOOM.least : READABLE), 1.15);
+  const isReadable = layout.width * READABLE <= canvas.clientWidth; // both graphs, without margins
+  const least = isWhole ? ZOOM.least : isReadable ? READABLE : ZOOM.first;
+  view.zoom = Math.min(Math.max(zoom, least), 1.15);
   view.x = Math.max((canvas.clientWidth - layout.width * view.zoom) / 2, isWhole ? -Infinity : MARGIN / 2);
   const room = canvas.clientHeight - HEADINGS - layout.height * view.zoom;
   view.y = HEADINGS + Math.max(room / 2, 8);

@@ -22,7 +22,7 @@ largest error of a gradient, relative to its largest number, is {exact:.0e}; con
 
 Modules are in evaluation mode, with random weights, small images or texts, a batch of 2, and random gradients of all outputs. Those of
 transformers have small configurations (`tests/support/architectures/`), and padding masks if they take any. `PYTHONPATH=tests python -m
-support.architectures --write`, with the extra `models`, makes this page.
+support.architectures --write`, with the group `models`, makes this page.
 
 In the table, **exact** is the error of the evaluator, and **error** that of ONNX Runtime in single precision, in multiples of torch's own.
 Above 10, a decision (such as the sign at a ReLU) falls differently in single precision; then other random numbers are drawn.

@@ -115,7 +115,7 @@ def write_export(
     downloads in order to check what it has written, is a script that knows its version.
     """
     t2n = pytest.importorskip(
-        "torch_to_nnef", reason="torch-to-nnef: install the extra 'dialect'"
+        "torch_to_nnef", reason="torch-to-nnef: pip install --group dialect"
     )
     program = folder / "tract"
     program.write_text(f"#!/bin/sh\necho tract {exported.target}\n")

@@ -14,7 +14,7 @@ them but its own module, which is what runs in the other process.
     outcomes = run("session", [Case(text, {"x": x}, {"layer/weight": weight})])
     verdict = compare(outcomes[0], {"y": y})
 
-They are the extra `runtimes` of the package. A matrix of all models and all consumers
+They are the group `runtimes` of its dependencies. A matrix of all models and all consumers
 is printed by `python -m support.runtimes`, from the folder of the tests.
 """
 

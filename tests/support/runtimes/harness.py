@@ -77,7 +77,7 @@ def missing(consumer: str) -> str:
     if consumer == "web" and not (NPM.exists() and shutil.which("node")):
         return "Node.js, and packages of npm: make npm"
     extra = "engines" if consumer in ENGINES else "runtimes"
-    return f"{names}: install the extra '{extra}'" if names else ""
+    return f"{names}: pip install --group {extra}" if names else ""
 
 
 def consumers_of(target: str) -> tuple[str, ...]:
