@@ -5,6 +5,7 @@ where it has as many channels in as out: each gets one of its own.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def test_a_filter_read_in_two_ways(dtype: type) -> None:
     pytest.importorskip("openvino")
     graph = differentiate(loads(TEXT), with_outputs=True)
     random = np.random.default_rng(0)
-    data = {"w": random.standard_normal((16, 16, 3, 1)).astype(dtype)}
+    data: dict[str, Any] = {"w": random.standard_normal((16, 16, 3, 1)).astype(dtype)}
     fed = [
         random.standard_normal(x.shape).astype(np.float32) for x in graph.graph.inputs
     ]
@@ -47,7 +48,7 @@ def test_a_filter_read_in_two_ways(dtype: type) -> None:
 @TYPES
 def test_a_portable_file_has_two_filters(dtype: type, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
-    data = {"w": np.ones((16, 16, 3, 1), dtype)}
+    data: dict[str, Any] = {"w": np.ones((16, 16, 3, 1), dtype)}
     path = tmp_path / "m.onnx"
     backward = differentiate(loads(TEXT))
     interop.to_onnx(backward, path, data, target="onnx-portable")
