@@ -45,12 +45,15 @@ def session(
     path: str, threads: int, profiles: str | None = None, *, spare: bool = False
 ) -> Any:
     """A session; one that may `spare` memory plans none for later runs, beside that of the
-    first, and computes gradients where their last operand is there.
+    first, and computes gradients where their last operand is there. In layouts of its own,
+    what ONNX Runtime makes of convolutions would come after all else that can be computed.
     """
     options = onnxruntime.SessionOptions()
     if spare:
         options.enable_mem_pattern = False
         options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
+        level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.graph_optimization_level = level
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
     # The threads of one session would otherwise go on waiting, busily, while the next

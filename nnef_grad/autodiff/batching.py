@@ -322,21 +322,14 @@ def _rearranged(
 
 # ---- The forms of the operations ----
 
-_WITH_AXES = traits.REDUCTIONS | {
-    "moments", "softmax", "l1_normalization", "l2_normalization", "squeeze", "unsqueeze",
-    "slice",
-}  # fmt: skip
-_WITH_WINDOWS = (
-    traits.POOLING
-    | traits.LOCAL_NORMALIZATION
-    | {"debox", "sample", "desample", "max_pool_with_index"}
-)
 _JOINS = ("split", "unstack", "concat", "stack")
 _RULES: dict[str, BatchingRule] = {
     **dict.fromkeys(traits.ELEMENTWISE, elementwise),
-    **dict.fromkeys(_WITH_AXES, changed(axes=_further)),
+    **dict.fromkeys(
+        (*traits.ALONG_AXES, "squeeze", "unsqueeze"), changed(axes=_further)
+    ),
     **dict.fromkeys(_JOINS, changed(axis=lambda axis: axis + 1)),
-    **dict.fromkeys(_WITH_WINDOWS, windows),
+    **dict.fromkeys(traits.OVER_ALL_AXES, windows),
     **dict.fromkeys(traits.SAMPLING, folded),
     "conv": conv,
     "deconv": conv,

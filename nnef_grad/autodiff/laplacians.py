@@ -58,8 +58,7 @@ def laplacian(
         UsageError: several tensors are named, or as for `jacobian`.
         NoDerivativeError: as for `differentiate`; or the examples meet in an operation.
     """
-    x = _one_tensor(graph, wrt, "Laplacian")
-    _refuse_one_for_all(per_example, "Laplacian")
+    x = _one_tensor(graph, wrt, per_example, "Laplacian")
     along = partial(jvp, wrt=[x], stop=stop, rules=rules)
     first = along(graph, outputs=outputs, per_example=per_example)
     again = along(first.graph, outputs=[*first.gradients.values()])
@@ -100,21 +99,14 @@ def divergence(
         UsageError: the shapes differ, several tensors are named, or as for `jacobian`.
         NoDerivativeError: as for `differentiate`; or the examples meet in an operation.
     """
-    x = _one_tensor(graph, wrt, "divergence")
-    _refuse_one_for_all(per_example, "divergence")
+    x = _one_tensor(graph, wrt, per_example, "divergence")
     output, _ = one_output(graph, outputs, [graph.tensors[x]], per_example)
     if output.shape != (shape := graph.tensors[x].shape):
         both = f"{list(output.shape)} and {list(shape)}"
         message = f"'{graph.names[output]}' and '{x}' must have one shape"
         raise UsageError(f"a divergence is that of a field: {message}, not {both}")
-    first = jvp(
-        graph,
-        wrt=[x],
-        outputs=outputs,
-        stop=stop,
-        per_example=per_example,
-        rules=rules,
-    )
+    along = partial(jvp, wrt=[x], stop=stop, rules=rules)
+    first = along(graph, outputs=outputs, per_example=per_example)
 
     def total(emit: Emitter, moved: Tensor, rows: Tensor) -> Tensor:
         axes = [axis for axis in range(moved.rank) if axis != 1 + first.axis(x)]
@@ -125,18 +117,15 @@ def divergence(
     return _trace(graph, x, first, [first.seeds[x]], "divergence", total, rules)
 
 
-def _one_tensor(graph: Graph, wrt: Wrt, what: str) -> str:
+def _one_tensor(graph: Graph, wrt: Wrt, per_example: PerExample, what: str) -> str:
     """The tensor that a trace is that of."""
     targets = wrt_tensors(graph, wrt)
     if len(targets) > 1:
         listed = ", ".join(f"'{graph.names[x]}'" for x in targets)
         raise UsageError(f"a {what} is that of one tensor: name one of {listed}")
-    return graph.names[targets[0]]
-
-
-def _refuse_one_for_all(per_example: PerExample, what: str) -> None:
     if per_example is False:
         raise UsageError(f"a {what} is one for each example of a batch")
+    return graph.names[targets[0]]
 
 
 def _trace(

@@ -242,18 +242,10 @@ def sampling(use: Use) -> Place:
     return _apart(use.one(), range(2, len(use.result)))
 
 
-_WITH_AXES = traits.REDUCTIONS | {
-    "moments", "softmax", "l1_normalization", "l2_normalization", "slice",
-}  # fmt: skip
-_WITH_WINDOWS = (
-    traits.POOLING
-    | traits.LOCAL_NORMALIZATION
-    | {"debox", "sample", "desample", "max_pool_with_index"}
-)
 RULES: dict[str, Rule] = {
     **dict.fromkeys((*traits.ELEMENTWISE, "batch_normalization"), Use.aligned),
-    **dict.fromkeys(_WITH_AXES, along_axes),
-    **dict.fromkeys(_WITH_WINDOWS, windows),
+    **dict.fromkeys(traits.ALONG_AXES, along_axes),
+    **dict.fromkeys(traits.OVER_ALL_AXES, windows),
     **dict.fromkeys(traits.SAMPLING, sampling),
     **dict.fromkeys(("concat", "split"), along_axis),
     **dict.fromkeys(("conv", "deconv"), conv),

@@ -13,7 +13,7 @@ A deconvolution whose windows go step by step is a convolution with the filter t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from math import gcd, prod
@@ -57,6 +57,20 @@ _FEW_PLACES = _PLAIN & Condition(
     )
 )
 _ONE_GROUP = Condition(lambda op: groups_of(op) == 1)
+# What is joined for the one product of each group is no more than the result: the elements of
+# all windows, or of the filters at all places. Of many groups it would be there at once.
+_SMALL_WINDOWS = _ONE_GROUP | Condition(
+    lambda op: (
+        nominal(groups_of(op) * prod(op.inputs[1].shape[1:]))
+        <= nominal(op.outputs[0].shape[1])
+    )
+)
+_SMALL_SHIFTS = Condition(
+    lambda op: (
+        nominal(op.inputs[1].shape[1] * prod(op.inputs[0].shape[2:]))
+        <= nominal(op.inputs[0].shape[0])
+    )
+)
 _SINGLE_FILTERS = Condition(
     lambda op: op.inputs[0].shape[0] == 1 and op.inputs[1].shape[0] == groups_of(op)
 )
@@ -72,6 +86,7 @@ _FEW_PHASES = _each_axis(lambda c: c.stride <= c.up) & Condition(
     lambda op: 1 < prod(windows_of(op).stride) <= MOST_PHASES
 )
 _POINTWISE = _each_axis(lambda c: c.size == c.stride == 1 and c.padding == (0, 0))
+_MOVES_BY_ONE = _each_axis(lambda c: c.stride == c.dilation == 1)
 # The windows of a deconvolution cover its result, each element once.
 _ARE_TILES = _each_axis(
     lambda c: c.dilation == 1 and c.size == c.stride and c.up == c.size * c.down
@@ -90,47 +105,103 @@ _MEETS_TILES = _each_axis(
 # ---- Few large windows ----
 
 
-@form("conv", _FEW_PLACES & _ONE_GROUP)
-def one_product(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """The elements of all windows, and one product."""
-    x, windows = _padded(emit, op)
-    each = [*_windows(emit, x, windows, first=2)]
-    lines = (x.shape[0] * len(each), prod(op.inputs[1].shape[1:]))
-    patches = reshaped(emit, joined(emit, each, 1), lines, "patches")
-    return [_by_image(emit, _product(emit, op, patches, are_lines=True), op)]
+@form("conv", _FEW_PLACES & ~_ONE_GROUP & _MOVES_BY_ONE)
+def product_for_each_shift(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """A product of whole images with the filters at each place, among zeros. In a gradient
+    for each example the filters are what comes last: nothing is made before.
+    """
+    lines, shifted = _shifted(emit, op)
+    return [_of_places(emit, op, ((rows, lines) for rows in shifted))]
 
 
-@form("conv", _FEW_PLACES & ~_ONE_GROUP)
-def product_for_each_group(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """All windows, and a product for each group: [groups, filters, N * places]."""
-    x, windows = _padded(emit, op)
-    groups, count, depth = groups_of(op), x.shape[0], prod(op.inputs[1].shape[1:])
+@form("conv", _FEW_PLACES & ~_ONE_GROUP & _MOVES_BY_ONE & _SMALL_SHIFTS)
+def one_product_of_shifts(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """The filters at all places, and one product for each group."""
+    (lines, shifted), (y,) = _shifted(emit, op), op.outputs
     each = [
-        reshaped(emit, window, (count, groups, 1, depth), "line")
+        reshaped(emit, rows, (*rows.shape[:2], 1, rows.shape[2]), "row")
+        for rows in shifted
+    ]
+    groups, filters, _, depth = each[0].shape
+    shape = (groups, filters * len(each), depth)
+    rows = reshaped(emit, joined(emit, each, 2), shape, "rows")
+    product = emit("matmul", lines, rows, transposeB=True, hint="product")
+    moved = transposed(emit, product, [1, 0, 2], "by_image")
+    return [reshaped(emit, moved, y.shape)]
+
+
+def _shifted(emit: Emitter, op: Operation) -> tuple[Tensor, Iterator[Tensor]]:
+    """The elements of the images, and of the filters at each place: for each group."""
+    (x, w), windows = op.inputs[:2], windows_of(op)
+    around = tuple(
+        (c.down - 1 - c.padding[0], c.down - 1 - c.padding[1]) for c in windows.axes
+    )
+    moved = replace(windows, up=windows.size, size=windows.up, padding=around)
+    outer, images = _by_group(emit, op)
+    depth = w.shape[1] * prod(windows.up)
+    lines = reshaped(emit, images, (*outer, x.shape[0], depth), "lines")
+    wide, moved = _padded(emit, w, moved)
+    shape = (*outer, w.shape[0] // groups_of(op), depth)
+    each = reversed([*_windows(emit, wide, moved, first=2)])
+    return lines, (reshaped(emit, shifted, shape, "rows") for shifted in each)
+
+
+@form("conv", _FEW_PLACES & _SMALL_WINDOWS)
+def one_product(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+    """The elements of all windows, and one product for each group."""
+    outer, x = _by_group(emit, op)
+    x, windows = _padded(emit, x, windows_of(op))
+    count, depth = op.inputs[0].shape[0], prod(op.inputs[1].shape[1:])
+    each = [
+        reshaped(emit, window, (*outer, count, 1, depth), "line")
         for window in _windows(emit, x, windows, first=2)
     ]
-    by_image = joined(emit, each, 2)
-    by_group = emit("transpose", by_image, axes=[1, 0, 2, 3], hint="by_group")
-    patches = reshaped(emit, by_group, (groups, count * len(each), depth), "patches")
+    lines = (*outer, count * len(each), depth)
+    patches = reshaped(emit, joined(emit, each, len(outer) + 1), lines, "patches")
     return [_by_image(emit, _product(emit, op, patches, are_lines=True), op)]
 
 
-@form("conv", _FEW_PLACES & _ONE_GROUP)
+@form("conv", _FEW_PLACES)
 def product_for_each_place(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """A product for each window: nothing but its elements is copied at a time."""
-    x, windows = _padded(emit, op)
-    rows, each = _rows(emit, op), []
-    for window in _windows(emit, x, windows, first=2):
-        lines = reshaped(emit, window, (x.shape[0], rows.shape[1]), "lines")
+    outer, x = _by_group(emit, op)
+    x, windows = _padded(emit, x, windows_of(op))
+    rows, count = _rows(emit, op), op.inputs[0].shape[0]
+    lines = (
+        reshaped(emit, window, (*outer, count, rows.shape[-1]), "lines")
+        for window in _windows(emit, x, windows, first=2)
+    )
+    return [_of_places(emit, op, ((rows, each) for each in lines))]
+
+
+def _by_group(emit: Emitter, op: Operation) -> tuple[Shape, Tensor]:
+    """The images of all groups, [groups, N * depth, X...], if there are some, and the
+    extents before those of one group.
+    """
+    x, groups = op.inputs[0], groups_of(op)
+    if groups == 1:
+        return (), x
+    count, depth, extents = x.shape[0], x.shape[1] // groups, x.shape[2:]
+    parts = reshaped(emit, x, (count, groups, depth * prod(extents)), "parts")
+    moved = emit("transpose", parts, axes=[1, 0, 2], hint="by_group")
+    return (groups,), reshaped(emit, moved, (groups, count * depth, *extents), "images")
+
+
+def _of_places(
+    emit: Emitter, op: Operation, pairs: Iterable[tuple[Tensor, Tensor]]
+) -> Tensor:
+    """The products of the rows of filters with those of images, for each place."""
+    each = []
+    for rows, lines in pairs:
         column = emit("matmul", rows, lines, transposeB=True, hint="product")
         each.append(reshaped(emit, column, (*column.shape, 1), "column"))
-    return [_by_image(emit, joined(emit, each, 2), op)]
+    return _by_image(emit, joined(emit, each, each[0].rank - 1), op)
 
 
 @form("conv", _FEW_PLACES & _ONE_GROUP)
 def product_with_images_last(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """[C, X..., N]: slices of long runs, and a small result to transpose."""
-    x, windows = _padded(emit, op)
+    x, windows = _padded(emit, op.inputs[0], windows_of(op))
     count, depth = x.shape[0], prod(op.inputs[1].shape[1:])
     last = emit("transpose", x, axes=[*range(1, x.rank), 0], hint="last")
     each = [*_windows(emit, last, windows, first=1)]
@@ -161,7 +232,7 @@ def _rows(emit: Emitter, op: Operation) -> Tensor:
 @form("conv", _FEW_PLACES & _ONE_GROUP & when.above_rank(3))
 def rows_as_channels(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """With the rows of a window as channels, and images along the last axis."""
-    x, windows = _padded(emit, op)
+    x, windows = _padded(emit, op.inputs[0], windows_of(op))
     w, (rows, *others) = op.inputs[1], windows.axes
     last = emit("transpose", x, axes=[*range(1, x.rank), 0], hint="last")
     channels = w.shape[1] * rows.size
@@ -187,7 +258,7 @@ def rows_as_channels(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 @form("conv", _FEW_PLACES & _SINGLE_FILTERS)
 def sum_for_each_place(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """One filter for each group is no matrix. Sums along several axes are faster."""
-    x, windows = _padded(emit, op)
+    x, windows = _padded(emit, op.inputs[0], windows_of(op))
     w, groups, each = op.inputs[1], groups_of(op), []
     axes = [axis for axis in range(1, w.rank) if w.shape[axis] != 1] or [1]
     for window in _windows(emit, x, windows, first=2):
@@ -215,7 +286,7 @@ def sums_along_diagonals(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     group, [groups, columns of w, columns of x]. A place is the sum along a diagonal,
     which is a column with zeros after each row, so many as the distance of windows.
     """
-    x, windows = _padded(emit, op)
+    x, windows = _padded(emit, op.inputs[0], windows_of(op))
     w, groups, (rows, columns) = op.inputs[1], groups_of(op), windows.axes
     depth, (height, width) = prod(w.shape[1:3]), (rows.down, columns.down)
     lines = reshaped(emit, w, (groups, depth, columns.size), "lines")
@@ -238,10 +309,9 @@ def sums_along_diagonals(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     return [reshaped(emit, total, op.outputs[0].shape)]
 
 
-def _padded(emit: Emitter, op: Operation) -> tuple[Tensor, Windows]:
-    """The input with the zeros that windows read, and the windows over that."""
-    windows = windows_of(op)
-    x, padding = cropped(emit, op.inputs[0], windows.padding)
+def _padded(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Tensor, Windows]:
+    """A tensor with the zeros that windows read, and the windows over that."""
+    x, padding = cropped(emit, x, windows.padding)
     inside = replace(windows, up=x.shape[2:], padding=padding)
     return surrounded(emit, x, inside, "constant")
 

@@ -133,7 +133,7 @@ def work(operations: Sequence[Operation], runtime: str) -> dict[str, float]:
 _SHORT = 16
 
 _MEMORY = {
-    **dict.fromkeys(("slice", "concat", "pad", "tile", "copy", *RESHAPING), "copies"),
+    **dict.fromkeys(("slice", "pad", "tile", "copy", *RESHAPING), "copies"),
     **dict.fromkeys(PRODUCTS, "copies"),
 }
 
@@ -144,6 +144,9 @@ def _kind_of_memory(op: Operation) -> str:
     if op.name == "slice" and max(op.attributes["stride"], default=1) > 1:
         run = prod(op.inputs[0].shape[max(op.attributes["axes"]) + 1 :])
         return "shuffle" if 1 < run < _SHORT else "transposition"
+    if op.name == "concat":
+        run = prod(op.inputs[0].shape[op.attributes["axis"] :])
+        return "shuffle" if run < _SHORT else "copies"
     if op.name == "matmul" and outer_product(op):
         return "column_by_row"
     if op.name == "matmul" and crowded(op):

@@ -196,3 +196,25 @@ def test_the_symbol_of_a_dim_that_is_derived() -> None:
     model = interop.from_torch(Halves(), [given], dynamic_shapes=shapes)
     ends = model.graph.inputs[0], model.graph.outputs[0]
     assert [str(tensor.shape[0]) for tensor in ends] == ["2*T", "T"]
+
+
+def test_the_order_of_a_product_of_many_is_that_of_any_size() -> None:
+    """The package opt_einsum chooses one by the extents of the example: the batch has as
+    many as a matrix has rows.
+    """
+    pytest.importorskip("opt_einsum")
+
+    class Square(nn.Module):  # type: ignore[misc]
+        """Pairs of features of one input."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(2, 3, 3))
+
+        def forward(self, x: Any) -> Any:
+            return torch.einsum("bi,bj,kij->bk", x, x, self.weight)
+
+    x = torch.randn(3, 3)
+    model = interop.from_torch(Square(), [x], dynamic_shapes=({0: B},))
+    assert symbols_of(model.graph.inputs[0].shape)
+    assert torch.backends.opt_einsum.enabled

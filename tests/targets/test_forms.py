@@ -5,6 +5,7 @@ the choice among them.
 from __future__ import annotations
 
 from collections import Counter
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,6 +80,7 @@ SETTINGS = {
     "tiles of a batch": Setting(batch=3, extent=6, size=3, stride=3, more=3),
     "cropped": Setting(extent=7, padding=(-1, -1)),
     "groups": Setting(batch=3, channels=4, filters=6, groups=2, padding=(1, 1)),
+    "groups of small images": Setting(1, 24, 4, 2, 2, 2, padding=(1, 0)),
     "depthwise": Setting(channels=3, filters=3, groups=3, padding=(1, 0)),
     "depthwise batch": Setting(batch=3, channels=3, filters=6, groups=3, stride=2),
     "depthwise stride": Setting(3, 3, 3, 3, stride=2, padding=(1, 1)),
@@ -322,6 +324,30 @@ LAYER = document(
     "w = variable(shape = [256, 256, 3, 3], label = 'w');"
     "y = conv(x, w, 0.0, padding = [(1, 1), (1, 1)]);"
 )
+
+
+@pytest.mark.parametrize(("channels", "extent"), [(64, 56), (128, 28), (512, 7)])
+def test_nothing_larger_than_images_waits_for_gradients(
+    channels: int, extent: int
+) -> None:
+    """A runtime may make what the images alone give long before the gradient is there."""
+    backward = nnef_grad.differentiate(
+        nnef_grad.loads(
+            document(
+                f"x = external(shape = [16, {channels}, {extent}, {extent}]);"
+                f"w = variable(shape = [{channels}, {channels}, 3, 3], label = 'w');"
+                "y = conv(x, w, 0.0, padding = [(1, 1), (1, 1)]);"
+            )
+        ),
+        wrt="variables",
+        per_example=True,
+    )
+    graph = nnef_grad.lower(backward.graph, "onnx").graph
+    (x, _), early = graph.inputs, {*graph.inputs[:1]}
+    for op in graph.operations:
+        if op.inputs and early.issuperset(op.inputs):
+            early.update(op.outputs)
+    assert max(prod(tensor.shape) for tensor in early) == prod(x.shape)
 
 
 def lowered_names(text: str, target: str, **options: Any) -> Counter[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from inspect import signature
 from pathlib import Path
 from textwrap import shorten
@@ -50,7 +51,10 @@ def capture(
     _refuse_hooks(module)
 
     def exported(computes_known: bool) -> Captured:
-        with watching(module, allow_own_backward, computes_known) as seen:
+        with (
+            watching(module, allow_own_backward, computes_known) as seen,
+            _from_the_left(dynamic_shapes),
+        ):
             try:
                 program = torch.export.export(
                     module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False
@@ -74,6 +78,21 @@ def capture(
         if not depends:
             raise
     return exported(computes_known=True) if depends else captured
+
+
+@contextmanager
+def _from_the_left(dynamic_shapes: Any) -> Iterator[None]:
+    """Lets `einsum` multiply from the left where shapes are dynamic: the package opt_einsum,
+    if it is installed, chooses an order by extents, which have numbers then.
+    """
+    orders = torch.backends.opt_einsum
+    before = orders.enabled
+    if dynamic_shapes:
+        orders.enabled = False
+    try:
+        yield
+    finally:
+        orders.enabled = before
 
 
 def _told(seen: Seen, fixed: Collection[str]) -> Iterator[str]:
