@@ -84,10 +84,8 @@ out of its results, and GPT-2, whose first and last layer share a weight, is not
 as it gives other results.
 
 For the gradient of a filter, the gradient of its result is unfolded, and not the image, which is
-there long before; and one place at a time, where all are more than the result. ResNet-18 takes 1,404
-to 1,472 MiB so, in place of 1,642; without layouts 1,227 to 1,284, in place of 1,198, and half the
-time for its first layers. Masks of one byte gave 1,414 and 1,340, an arena that grows by what is
-requested 1,611 and 2,081. The results alone are 713.
+there long before: 1,404 to 1,472 MiB for ResNet-18 in place of 1,642. Masks of one byte gave 1,414,
+an arena that grows as requested 1,611. The results alone are 713.
 
 ## The compiler itself
 
