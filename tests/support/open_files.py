@@ -113,8 +113,9 @@ class OpenFile:
         """
         closed = self._written(interop.from_onnx(self._path, symbols=sizes), "closed")
         fed = drawn(closed.get_inputs(), seed)
-        names = [output.name for output in closed.get_outputs()]
-        wanted = dict(zip(names, closed.run(None, fed), strict=True))
+        # What follows from constants of a size may be a variable of the closed document alone.
+        names = [output.name for output in self._open.get_outputs()]
+        wanted = dict(zip(names, closed.run(names, fed), strict=True))
         found = dict(zip(names, self._open.run(names, fed), strict=True))
         own = {x.name: fed[x.name] for x in self._original.get_inputs()}
         outputs = [output.name for output in self._original.get_outputs()]
