@@ -304,6 +304,9 @@ def test_the_help_lists_every_option_in_its_group(command: str) -> None:
         ("nnef-grad model.nnef --wrt hi", ["hidden"]),
         ("nnef-grad model.nnef --wrt x,hi", ["x,hidden"]),
         ("nnef-grad model/ --stop i", ["inputs"]),
+        ("nnef-grad model.nnef --outputs a", []),
+        ("nnef-grad model.nnef --wrt x,al", []),
+        ("nnef-grad layer.onnx --wrt fc", ["fc.weight"]),
         ("nnef-grad none.nnef --wrt x", []),
         ("nnef-grad model.nnef --target tr", ["tract", "tract-standard"]),
         ("nnef-grad-step model.nnef --loss hu", ["huber"]),
@@ -311,6 +314,13 @@ def test_the_help_lists_every_option_in_its_group(command: str) -> None:
     ],
 )
 def test_completion(words: str, found: list[str], folder: Path) -> None:
+    if "onnx" in words:
+        text = '<ir_version: 8, opset_import: ["" : 17]>\ng (float[2, 3] x) => (float[2, 4] y) { y = MatMul (x, w) }'
+        model = pytest.importorskip("onnx").parser.parse_model(text)
+        model.graph.node[0].input[1] = "fc.weight"
+        weight = model.graph.initializer.add(name="fc.weight", data_type=1, dims=[3, 4])
+        weight.float_data.extend([1.0] * 12)
+        (folder / "layer.onnx").write_bytes(model.SerializeToString())
     name = words.split()[0]
     room = "step_cli" if name.endswith("step") else "cli"
     program = f"from nnef_grad.commandline.{room} import main; main(prog_name='{name}')"

@@ -93,6 +93,13 @@ class Backward:
         named |= {seed: own.get(x) or 0 for x, seed in self.seeds.items()}
         return named | {d: self.axis(x) for x, d in self.gradients.items()}
 
+    @property
+    def is_like_operands(self) -> bool:
+        """Whether a derivative has the shape of what it is with respect to, after an axis of
+        examples where there is one for each.
+        """
+        return self.kind in ("gradient", "hvp", "saliency", "penalty")
+
     def axis(self, name: str) -> int:
         """The axis that counts examples in what a tensor has: its gradient, for example."""
         if self.kind in ("jacobian", "hessian", "divergence"):

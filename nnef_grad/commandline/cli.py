@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import chain, pairwise
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -88,7 +89,7 @@ def model_command(
 
 
 def complete_names(
-    ctx: click.Context, _: click.Parameter, incomplete: str
+    ctx: click.Context, option: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Completes the last of several names of tensors, for a shell."""
     from click.shell_completion import CompletionItem
@@ -97,12 +98,22 @@ def complete_names(
     # MODEL is among the rest, as the option before the cursor has no value yet.
     model = ctx.params.get("model") or next(iter(ctx.args), "")
     try:
-        graph = nnef_grad.load(model)
+        names = _names_in(Path(model).expanduser())
     except nnef_grad.NnefGradError:
         return []
-    names = ["all", "inputs", "variables", *graph.tensors]
-    matching = [name for name in names if name.startswith(last)]
+    # Groups stand alone, and are no outputs.
+    has_groups = not comma and option.name in ("wrt", "stop")
+    groups = ("all", "inputs", "variables") if has_groups else ()
+    matching = [name for name in (*groups, *names) if name.startswith(last)]
     return [CompletionItem(f"{before}{comma}{name}") for name in matching]
+
+
+def _names_in(model: Path) -> list[str]:
+    """The names of the tensors of a model, as its file has them."""
+    if model.suffix != ".onnx":
+        return [*nnef_grad.load(model).tensors]
+    read = nnef_grad.interop.from_onnx(model)
+    return [read.in_file.names.get(name, name) for name in read.graph.tensors]
 
 
 class Finite(click.FloatRange):

@@ -202,29 +202,35 @@ class _Names(NamedTuple):
     Attributes:
         names: those that differ.
         shapes: the shapes that the model has them in, where these differ.
+        leading: how many axes gradients have before these.
     """
 
     names: Mapping[str, str]
     shapes: Mapping[str, Shape]
+    leading: int
 
     @classmethod
     def of(cls, opened: Opened, backward: Backward) -> _Names:
         """Those of a model."""
-        if opened.torch is None:
-            return cls(opened.in_file.names if opened.in_file else {}, {})
-        torch = opened.torch
-        names = {
-            own: name for name, own in {**torch.buffers, **torch.parameters}.items()
-        }
-        each = backward.per_example or backward.kind != "gradient"
+        names, shapes = {}, {}
+        if (torch := opened.torch) is not None:
+            pairs = {**torch.buffers, **torch.parameters}.items()
+            names = {own: name for name, own in pairs}
+            shapes = {own: torch.shapes[name] for own, name in names.items()}
+        elif opened.in_file is not None:
+            names, shapes = opened.in_file.names, opened.in_file.shapes
         # A Jacobian has more axes than the tensor.
-        shapes = (
-            {} if each else {own: torch.shapes[name] for own, name in names.items()}
-        )
-        return cls(names, shapes)
+        known = shapes if backward.is_like_operands else {}
+        return cls(names, known, int(backward.per_example))
 
     def __call__(self, name: str) -> str:
         return self.names.get(name, name)
+
+    def shaped(self, name: str, gradient: Any) -> Any:
+        """A gradient in the shape that the model has its tensor in."""
+        if name not in self.shapes:
+            return gradient
+        return gradient.reshape((*gradient.shape[: self.leading], *self.shapes[name]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -371,9 +377,7 @@ class Function:
     def _results(self, found: Mapping[str, Any]) -> Results:
         """What is what, by the names and in the shapes of the model."""
         gradients = {
-            self._names(name): found[own].reshape(
-                self._names.shapes.get(name, found[own].shape)
-            )
+            self._names(name): self._names.shaped(name, found[own])
             for name, own in self.backward.gradients.items()
         }
         own = {*self.backward.gradients.values()}

@@ -17,7 +17,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
-    message = "nnef_grad.torch needs torch: pip install nnef-grad[torch]"
+    message = "nnef_grad.torch needs torch: pip install torch onnx"
     raise UsageError(message) from None
 
 # Where it is found by its users, and by their pickles.

@@ -59,6 +59,27 @@ def test_a_bare_name(
     check(function(x=X, seed={"y": SEED}), tolerance=1e-6)
 
 
+@pytest.mark.parametrize("per_example", [False, True])
+def test_gradients_have_the_shapes_of_the_file(
+    per_example: bool, tmp_path: Path
+) -> None:
+    """A bias is a vector there, and a row in the graph."""
+    import onnx
+
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[3, 4] x) => (float[3, 2] y) { y = Gemm <transB = 1> (x, w, b) }"""
+    model = onnx.parser.parse_model(text)
+    for name, array in {"w": W, "b": np.ones(2)}.items():
+        initializer = onnx.numpy_helper.from_array(array.astype(np.float32), name)
+        model.graph.initializer.append(initializer)
+    onnx.save(model, tmp_path / "m.onnx")
+    function = nnef_grad.function(tmp_path / "m.onnx", per_example=per_example, **EXACT)
+    gradients = function(X, seed=SEED).gradients
+    wanted = SEED if per_example else SEED.sum(0)
+    np.testing.assert_allclose(gradients["b"], wanted, rtol=1e-12)
+    assert gradients["w"].shape == ((3, 2, 4) if per_example else (2, 4))
+
+
 def test_a_graph_and_what_is_made_of_it() -> None:
     graph, data = nnef_grad.loads(TEXT), {"layer/w": W}
     check(nnef_grad.function(graph, data=data, **EXACT)(X, seed=SEED))

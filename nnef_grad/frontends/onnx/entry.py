@@ -58,7 +58,7 @@ def from_onnx(
 def require_onnx() -> None:
     """Raises `UsageError` if onnx is missing."""
     if find_spec("onnx") is None:
-        message = "ONNX files need the package onnx: pip install nnef-grad[onnx]"
+        message = "ONNX files need the package onnx: pip install onnx"
         raise UsageError(message)
 
 

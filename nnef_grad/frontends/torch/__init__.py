@@ -83,7 +83,7 @@ def from_torch(
             the error names all of them, with their lines.
     """
     if find_spec("torch") is None:
-        raise UsageError("modules of PyTorch need torch: pip install nnef-grad[torch]")
+        raise UsageError("modules of PyTorch need torch: pip install torch onnx")
     from nnef_grad.frontends.torch import program
 
     model = program.read(

@@ -140,15 +140,11 @@ def _with_gradients(
     return own._replace(names=names, shapes=shapes, types=types)
 
 
-# Derivatives that have the shapes of what they are derivatives with respect to.
-_LIKE_OPERANDS = ("gradient", "hvp", "saliency", "penalty")
-
-
 def _with_shapes(own: InFile, backward: Backward) -> InFile:
     """How tensors appear, and their gradients: in their shapes, after an axis of examples
     where there is a gradient for each.
     """
-    if backward.kind not in _LIKE_OPERANDS:
+    if not backward.is_like_operands:
         return own
     shapes, tensors = dict(own.shapes), backward.graph.tensors
     for name, gradient in backward.gradients.items():
