@@ -212,7 +212,8 @@ class _Names(NamedTuple):
     @classmethod
     def of(cls, opened: Opened, backward: Backward) -> _Names:
         """Those of a model."""
-        names, shapes = {}, {}
+        names: Mapping[str, str] = {}
+        shapes: Mapping[str, Shape] = {}
         if (torch := opened.torch) is not None:
             pairs = {**torch.buffers, **torch.parameters}.items()
             names = {own: name for name, own in pairs}
