@@ -18,7 +18,7 @@ from nnef_grad.autodiff.example_axes import PerExample
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.arrays import Array, Data
 from nnef_grad.base.choices import Dialect, RuntimeName
-from nnef_grad.base.errors import UsageError, refuse_unknown
+from nnef_grad.base.errors import UsageError, listed, refuse_unknown
 from nnef_grad.base.frozen import NOTHING
 from nnef_grad.base.public import public
 from nnef_grad.base.source import Source
@@ -109,6 +109,8 @@ def function(
         input_shapes, batch, (), rules, lenient, dialect, symbols, constants=constants
     )
     opened, backward = _opened(model, options, data, example_inputs), None
+    arrays = opened.arrays
+    _refuse_without_data(opened.graph, arrays)
     if isinstance(model, Backward):
         if (wrt, outputs) != (None, None) or derivative != "gradient":
             raise UsageError("a Backward is differentiated: differentiate its graph")
@@ -119,7 +121,7 @@ def function(
         settings = {"wrt": wrt, "outputs": outputs, "stop": stop}
         backward = _derived(opened, derivative, settings, per_example)
     names = _Names.of(opened, backward)
-    run = find_runtime(runtime).compile(backward.graph, opened.arrays, threads)
+    run = find_runtime(runtime).compile(backward.graph, arrays, threads)
     return Function(opened, backward, names, run)
 
 
@@ -151,6 +153,16 @@ def _opened(
         model, example_inputs, batch=options.batch, constants=options.constants
     )
     return _opened(read, options, None, ())
+
+
+def _refuse_without_data(graph: Graph, arrays: Data) -> None:
+    """Raises `UsageError` for a text alone, whose variables have no data."""
+    labels = [*graph.labels.values()]
+    if labels and not arrays:
+        what = f"there are no data for the variables {listed(labels)}"
+        raise UsageError(
+            f"{what}: function(load(text), data={{label: array}}) has them"
+        )
 
 
 def _derived(

@@ -80,6 +80,15 @@ def test_gradients_have_the_shapes_of_the_file(
     assert gradients["w"].shape == ((3, 2, 4) if per_example else (2, 4))
 
 
+def test_a_text_without_data(tmp_path: Path) -> None:
+    (tmp_path / "net.nnef").write_text(TEXT)
+    for model in (tmp_path / "net.nnef", TEXT, nnef_grad.loads(TEXT)):
+        with pytest.raises(
+            nnef_grad.UsageError, match=r"'layer/w': function\(load\(text\), data="
+        ):
+            nnef_grad.function(model, **EXACT)
+
+
 def test_a_graph_and_what_is_made_of_it() -> None:
     graph, data = nnef_grad.loads(TEXT), {"layer/w": W}
     check(nnef_grad.function(graph, data=data, **EXACT)(X, seed=SEED))

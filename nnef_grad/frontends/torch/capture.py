@@ -150,7 +150,10 @@ def _arguments(
         signature(module.forward).bind(*args, **kwargs)
     except TypeError as error:
         message = f"the example inputs do not fit 'forward': {error}"
-        raise UsageError(message) from None
+        advice = (
+            "" if args or kwargs else ": example_inputs=[...] has a tensor for each"
+        )
+        raise UsageError(message + advice) from None
     leaves = pytree.tree_leaves((args, kwargs))
     if not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
         raise UsageError("there is no tensor among the example inputs")
