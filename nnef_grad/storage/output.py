@@ -73,7 +73,7 @@ def format_of(path: PathLike) -> ModelFormat:
         raise UsageError(f"'{name}' is an ONNX file: interop.to_onnx writes it")
     if Path(name).suffix and not name.lower().endswith(TEXTS):
         message = f"'{name}' does not have the suffix of a text or an archive"
-        known = f".nnef, .onnx, {', '.join(ARCHIVES)}, or a slash for a folder"
+        known = f".nnef, {', '.join(ARCHIVES)}, or a slash for a folder; .onnx writes an ONNX file"
         raise UsageError(f"{message}: {known}")
     return ModelFormat.TEXT
 
