@@ -124,8 +124,9 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
         raise UsageError(f"the target is one of {names}, and not '{target}'")
     runtimes = tuple(dict.fromkeys(RUNTIMES[name] for name in _ALL[target]))
     runtimes += READERS.get(target, ())
-    is_told = target == "tract"
-    graph = replace(graph, dialect="", datum_types=graph.datum_types if is_told else {})
+    types = graph.datum_types if target == "tract" else {}
+    if graph.dialect or types != graph.datum_types:
+        graph = replace(graph, dialect="", datum_types=types)
     if not runtimes:
         graph = with_plain_names(passes.put_steps(graph))
         _refuse(filter(is_loop, graph.operations), graph.names, [STANDARD])
