@@ -18,7 +18,7 @@ from fuzz.broken import Broken
 from fuzz.budget import MEMORY_OF_A_CHECK
 from fuzz.clock import Clock
 from fuzz.inputs import Input
-from fuzz.written import LONG, read_again, statements
+from fuzz.written import LONG, read_again, statements, text_of_graph
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.base.errors import NnefGradError
 from nnef_grad.graph.ir import Graph, Tensor
@@ -48,8 +48,8 @@ def examine_loop(item: Input, clock: Clock) -> None:
     graph = nnef_grad.loads(text, unroll=0)
     clock(size, check=True)
     backward = nnef_grad.differentiate(graph, wrt=options["wrt"])
-    for made in (graph, backward):
-        written = nnef_grad.dumps(made)
+    for made in (graph, backward.graph):
+        written = text_of_graph(made)
         if len(written) < LONG and read_again(written, unroll=0) != statements(written):
             raise Broken("what is written is read as another graph")
     for given in options["numbers"]:

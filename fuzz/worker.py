@@ -29,7 +29,7 @@ from fuzz.kinds import make_input
 from fuzz.processes import limit_memory, unlimit_memory
 from fuzz.trained import examine_step
 from fuzz.unrolled import examine_loop
-from fuzz.written import LONG, read_again, statements
+from fuzz.written import LONG, read_again, statements, text_of_graph
 from nnef_grad.base.errors import NnefGradError
 from nnef_grad.base.source import Source
 from nnef_grad.language.format import format_text
@@ -76,7 +76,7 @@ def _compile(item: Input, clock: Clock) -> None:
     if len(backward) < LONG:
         read_again(backward)
     clock(size)
-    written = nnef_grad.dumps(graph)
+    written = text_of_graph(graph)
     if not item.options and read_again(formatted) != statements(written):
         raise Broken("the canonical layout is another graph")
 

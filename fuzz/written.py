@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import nnef_grad
 from fuzz.broken import Broken
 from nnef_grad.base.errors import NnefGradError
 from nnef_grad.base.source import Source
+from nnef_grad.graph.ir import Graph
 from nnef_grad.language.format import format_text
 
 # The output may be much longer than the input; then it is not read again.
@@ -17,11 +19,16 @@ LONG = 2_000_000
 def read_again(text: str, **options: Any) -> list[str]:
     """The statements of a text that the compiler wrote, and must be able to read."""
     try:
-        written = nnef_grad.dumps(nnef_grad.loads(text, **options))
+        written = text_of_graph(nnef_grad.loads(text, **options))
         format_text(Source("<written>", text))
     except NnefGradError as error:
         raise Broken("the written text is refused", error.message) from error
     return statements(written)
+
+
+def text_of_graph(graph: Graph) -> str:
+    """Its text in the standard: what is written for tract only computes the same."""
+    return nnef_grad.dumps(replace(graph, dialect=""))
 
 
 def statements(text: str) -> list[str]:

@@ -284,9 +284,8 @@ def test_matrices_of_a_tensor_of_more_axes(target: str, tmp_path: Path) -> None:
     )
     # What is read from a document of tract keeps its blocks.
     assert (tmp_path / "copy" / "w.dat").read_bytes() == content
-    copy, data = (
-        load(tmp_path / "copy") for load in (nnef_grad.load, nnef_grad.load_data)
-    )
+    copy = nnef_grad.load(tmp_path / "copy")
+    data = nnef_grad.load_data(tmp_path / "copy")
     (y,) = nnef_grad.evaluate(copy, {"x": x}, data).values()
     np.testing.assert_allclose(y, x @ np.swapaxes(w, 1, 2), rtol=1e-4, atol=1e-4)
 
