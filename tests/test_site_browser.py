@@ -160,6 +160,8 @@ def test_a_page_that_is_gone_leads_on(site: Path, page: Any) -> None:
 
 def test_the_reference_shows_functions_and_classes(site: Path, page: Any) -> None:
     for path in sorted((site / "api").glob("*.html")):
+        if "refresh" in path.read_text("utf-8")[:500]:
+            continue  # it leads on
         page.goto(path.as_uri())
         assert page.locator(".doc-heading .doc-symbol-module").count() == 0
     page.goto((site / "api" / "training.html").as_uri())
