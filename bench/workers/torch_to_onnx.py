@@ -10,7 +10,8 @@ import numpy as np
 import nnef_grad
 from bench.processes import answer
 from bench.workers.torch_models import inputs, module
-from nnef_grad.interop import from_torch, to_onnx
+from nnef_grad.interop import from_torch
+from nnef_grad.targets.onnx.writing import write
 from nnef_grad.targets.tensors import DTYPES
 
 
@@ -26,9 +27,8 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     for target in ("onnx", "openvino"):
         lowered = nnef_grad.lower(made.graph, target)
         data = {**model.data, **lowered.data}
-        to_onnx(
-            lowered.graph, folder / f"gradients.{target}.onnx", data, overwrite=True
-        )
+        file, is_portable = folder / f"gradients.{target}.onnx", target == "openvino"
+        write(lowered.graph, file, data, overwrite=True, is_portable=is_portable)
     ((output, seed),) = made.seeds.items()
     (y,) = (t for t in model.graph.outputs if model.graph.names[t] == output)
     (name,) = model.graph.input_names

@@ -45,7 +45,7 @@ def _of_size(graph: Graph, data: Data, threads: int | None) -> Run:
         path = Path(folder) / "graph.onnx"
         lowered = lower(graph, "openvino")
         whole = {**data, **lowered.data}
-        write(lowered.graph, path, whole, overwrite=False, carries=True)
+        write(lowered.graph, path, whole, overwrite=False, is_portable=True)
         model = compile_for_openvino(path, threads)
     read = {name: place for place, x in enumerate(model.inputs) for name in x.names}
     request = model.create_infer_request()
@@ -69,7 +69,7 @@ def _of_size(graph: Graph, data: Data, threads: int | None) -> Run:
 
 
 def compile_for_openvino(path: Path, threads: int | None) -> Any:
-    """The model of OpenVINO for an ONNX file, which may be changed."""
+    """The model of OpenVINO for an ONNX file."""
     import openvino
 
     settings: dict[str, Any] = {
@@ -78,24 +78,4 @@ def compile_for_openvino(path: Path, threads: int | None) -> Any:
     }
     if threads is not None:
         settings["INFERENCE_NUM_THREADS"] = threads
-    _copy_square_matrices(path)
     return openvino.Core().compile_model(path, "CPU", settings)
-
-
-def _copy_square_matrices(path: Path) -> None:
-    """Gives each way in which a square matrix is read one of its own."""
-    import onnx
-
-    from nnef_grad.targets.onnx.squares import separate
-    from nnef_grad.targets.onnx.storage import MOST_BYTES
-
-    model = onnx.load(path)
-    stored = {x.name: x for x in model.graph.initializer}
-    copies = separate(model, {name: x.dims for name, x in stored.items()})
-    for name, old in copies:
-        copy = model.graph.initializer.add()
-        copy.CopyFrom(stored[old])
-        copy.name = name
-    if copies:
-        is_large = model.ByteSize() >= MOST_BYTES
-        onnx.save(model, path, save_as_external_data=is_large)

@@ -26,7 +26,7 @@ from nnef_grad.frontends.onnx.node import OPERATIONS, kind_of
 from nnef_grad.frontends.onnx.operations.elementwise import DATA_TYPES
 from nnef_grad.frontends.onnx.parameters import warnings
 from nnef_grad.frontends.onnx.reading import ModelReading
-from nnef_grad.frontends.onnx.texts import without_texts
+from nnef_grad.frontends.onnx.texts import keep, without_texts
 from nnef_grad.frontends.onnx.validity import (
     DOMAINS,
     NODE_WORK,
@@ -83,9 +83,8 @@ def read(model: Any, arrays: Mapping[str, Array], name: str, given: Given) -> Mo
     nodes, ys = in_order(graph.node), {*_differentiated(graph)}
     # What a gradient passes, or is of, is inside of chains.
     nodes = nodes if ys else with_idioms(nodes, _numbers(graph, arrays))
-    for field, kept in ((graph.node, nodes), (graph.initializer, [])):
-        del field[:]
-        field.extend(kept)
+    keep(graph.node, nodes)
+    keep(graph.initializer, [])
     names = ys.union(name for node in nodes_of(graph) for name in node.input)
 
     def read_with(facts: Facts) -> Model:

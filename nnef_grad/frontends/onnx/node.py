@@ -381,9 +381,9 @@ class Node(View):
             value = value if numbers is None else numbers
         if not is_known(value):
             message = f"{name} must be known before the model is run"
-            settings = self.reading.settings_behind(value)
-            advice = f": make {settings} a constant" if settings else ""
-            self.refuse(message + advice, "constant" if settings else None)
+            if not (settings := self.reading.settings_behind(value)):
+                self.refuse(f"{message}: export the network with a fixed one")
+            self.refuse(f"{message}: make {settings} a constant", "constant")
         return value
 
     def uses(self, place: int) -> bool:

@@ -46,9 +46,9 @@ def without_texts(graph: Any, name: str) -> list[Problem]:
     numbers = [_numbers(*start) for start in starts]
     tables = {table.output[0] for table, _ in starts} | ends
     told = [*_told(starts, sorted(ends))]
-    _keep(graph.input, [*(x for x in graph.input if x.name not in gone), *numbers])
-    _keep(graph.output, [x for x in graph.output if x.name not in ends])
-    _keep(graph.node, [n for n in graph.node if not tables.issuperset(n.output[:1])])
+    keep(graph.input, [*(x for x in graph.input if x.name not in gone), *numbers])
+    keep(graph.output, [x for x in graph.output if x.name not in ends])
+    keep(graph.node, [n for n in graph.node if not tables.issuperset(n.output[:1])])
     return told
 
 
@@ -94,6 +94,7 @@ def _numbers(table: Any, text: Any) -> Any:
     return value
 
 
-def _keep(field: Any, values: Sequence[Any]) -> None:
+def keep(field: Any, values: Sequence[Any]) -> None:
+    """Lets a field of a protocol buffer have these values, which may be some of its own."""
     del field[:]
     field.extend(values)

@@ -72,19 +72,21 @@ class Separation:
         return copy
 
 
-def separate(model: Any, shapes: Mapping[str, Sequence[int]]) -> list[tuple[str, str]]:
-    """Lets the nodes of a model read matrices of their own, where initializers have these
-    shapes. Returns the names of further initializers, with those of what they are copies of.
-    """
-    found = Separation(model.graph.node, shapes)
-    if found.copies:
-        kept = [*found.nodes]
-        del model.graph.node[:]
-        model.graph.node.extend(kept)
-    return found.copies
-
-
 def with_separated(model: Any, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The arrays of a model, with a copy for each further way to read a square matrix."""
-    copies = separate(model, {name: array.shape for name, array in arrays.items()})
-    return {**arrays, **{copy: arrays[name] for copy, name in copies}}
+    """The arrays of a model, which lets its nodes read matrices of their own: here is a copy
+    for each further way to read one, or in the model, where the matrix is.
+    """
+    graph = model.graph
+    small = {x.name: x for x in graph.initializer}
+    shapes = {name: x.dims for name, x in small.items()}
+    shapes |= {name: array.shape for name, array in arrays.items()}
+    found = Separation(graph.node, shapes)
+    del graph.node[:]
+    graph.node.extend(found.nodes)
+    for copy, name in found.copies:
+        if name in small:
+            made = graph.initializer.add()
+            made.CopyFrom(small[name])
+            made.name = copy
+    large = ((copy, name) for copy, name in found.copies if name in arrays)
+    return {**arrays, **{copy: arrays[name] for copy, name in large}}

@@ -75,12 +75,13 @@ def write(
     trained: Iterable[str] = (),
     in_file: InFile | None = None,
     target: Target = "onnx",
-    carries: bool = False,
+    is_portable: bool = False,
     **metadata: Mapping[str, str],
 ) -> None:
     """Writes a graph, lowered for a target; see `to_onnx`. `defaults` are the values of
-    inputs that need not be fed, `metadata` what tensors are to each other, by name. What a
-    loop sees may be carried as its state: see `Nodes`.
+    inputs that need not be fed, `metadata` what tensors are to each other, by name. What is
+    portable may be read by other engines than ONNX Runtime: what a loop sees is carried as its
+    state (see `Nodes`), and square matrices are separated.
     """
     require_onnx()
     from nnef_grad.targets.onnx import operators as _operators  # noqa: F401
@@ -108,8 +109,8 @@ def write(
         in_file or InFile(), metadata, {*trained, *(defaults or ())}
     )
     whole = in_double(lowered.graph)
-    is_portable = target == "onnx-portable"
-    nodes = Nodes(whole, arrays, appearance, carries=carries or is_portable)
+    is_portable = is_portable or target == "onnx-portable"
+    nodes = Nodes(whole, arrays, appearance, carries=is_portable)
     tensors = whole.tensors
     for name, value in (defaults or {}).items():
         tensor = tensors[name]

@@ -38,8 +38,7 @@ class WithState(nn.Module):
 
 def norm_of(kind: str, *args: Any, **settings: Any) -> Any:
     """A convolution before a normalization."""
-    made = getattr(nn, kind)(*args, **settings)
-    return lambda: Seq(nn.Conv2d(2, 4, 3), made)
+    return lambda: Seq(nn.Conv2d(2, 4, 3), getattr(nn, kind)(*args, **settings))
 
 
 CONVOLUTIONS = (

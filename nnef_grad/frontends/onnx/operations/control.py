@@ -45,12 +45,7 @@ def _branch(node: Node, condition: Any) -> list[Any]:
 
 def known_number(node: Node, value: Any, what: str) -> Any:
     """The number that a value is known to be."""
-    if not is_known(value):
-        message = f"{what} depends on the values of its operands"
-        if not (settings := node.reading.settings_behind(value)):
-            node.refuse(f"{message}: export the network with a fixed one")
-        node.refuse(f"{message}: make {settings} a constant", "constant")
-    return np.asarray(value).item()
+    return np.asarray(node.known(value, what)).item()
 
 
 def stacked(node: Node, parts: Sequence[Any], axis: int) -> Any:
