@@ -4,8 +4,9 @@ and what it is when it is finished.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Literal, NamedTuple, Union
 
 from nnef_grad.autodiff.example_axes import PerExample
@@ -16,7 +17,15 @@ from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.rule_results import counted
 from nnef_grad.emit.simplify import restore
-from nnef_grad.graph.ir import Graph, Operation, Quantization, Tensor
+from nnef_grad.graph.bounds import nominal
+from nnef_grad.graph.ir import (
+    Graph,
+    Operation,
+    Quantization,
+    Shape,
+    Tensor,
+    shape_of,
+)
 from nnef_grad.graph.names import advice_on, substitute
 from nnef_grad.graph.passes import (
     carry_quantization,
@@ -34,6 +43,9 @@ Kind = Literal[
     "divergence",
 ]  # fmt: skip
 GROUPS = ("all", "inputs", "variables")
+
+# The most elements of a matrix that the gradient of a gather has without a warning.
+MAX_ELEMENTS = 100_000_000
 
 
 class Broadcast(NamedTuple):
@@ -242,3 +254,30 @@ def scalars_named(
         if name in names[:index]:
             raise UsageError(f"{what} '{name}' is named twice")
     return tuple(among[name] for name in names)
+
+
+# ---- What may need more memory than a runtime has ----
+
+
+def large_matrices(graph: Graph, gathers: Iterable[Operation]) -> Iterator[str]:
+    """Warnings of large matrices with which the gradients of gathers are products."""
+    left = [*gathers]
+    for op in graph.operations if left else ():
+        onehot = op.outputs[0]
+        is_onehot = op.name == "select" and op.operands[1:] == (1.0, 0.0)
+        if not is_onehot or nominal(prod(onehot.shape)) <= MAX_ELEMENTS:
+            continue
+        alike = [g for g in left if _rows_and_extent(g) == onehot.shape]
+        for gather in alike[-1:]:
+            left.remove(gather)
+            size = " x ".join(map(str, onehot.shape))
+            what = f"the gradient of '{graph.names[gather.inputs[0]]}' is a product"
+            matrix = f"'{graph.names[onehot]}', {size} zeros and ones"
+            why = "no standard operation adds to elements at indices"
+            yield f"{what} with {matrix}: {why}"
+
+
+def _rows_and_extent(gather: Operation) -> Shape:
+    """The shape of the matrix that the gradient of a gather may be a product with."""
+    table, indices = gather.inputs[0], gather.operands[1]
+    return prod(shape_of(indices)), table.shape[gather.attributes["axis"]]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import accumulate, chain
 from math import prod
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from nnef_grad.autodiff.activity import (
     CONCAT,
@@ -27,16 +27,13 @@ from nnef_grad.autodiff.backward import (
     Wrt,
     differentiated_outputs,
     finished,
+    large_matrices,
     scalars_named,
     wrt_tensors,
 )
 from nnef_grad.autodiff.confine import Confinement
 from nnef_grad.autodiff.example_axes import Axes, PerExample, axes_of
-from nnef_grad.autodiff.examples import find_examples, refuse_meeting, without_loops
 from nnef_grad.autodiff.gradient_names import GradientNames, step_name
-from nnef_grad.autodiff.loops import linearized
-from nnef_grad.autodiff.per_example import Separation
-from nnef_grad.autodiff.recompute import within
 from nnef_grad.autodiff.rules import (
     Derivation,
     Gradients,
@@ -59,7 +56,6 @@ from nnef_grad.emit.bodies import inline
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.rule_results import check_gradients, is_reducible
 from nnef_grad.emit.simplify import simplify, without_detours
-from nnef_grad.graph.bounds import nominal
 from nnef_grad.graph.extents import OpenExtentError
 from nnef_grad.graph.ir import (
     Graph,
@@ -67,7 +63,6 @@ from nnef_grad.graph.ir import (
     Shape,
     Tensor,
     map_tensors,
-    shape_of,
     tensors,
 )
 from nnef_grad.graph.loops import is_loop
@@ -75,9 +70,10 @@ from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.quotients import exact_quotient
 from nnef_grad.ops.registry import Rule
 
+if TYPE_CHECKING:
+    from nnef_grad.autodiff.per_example import Separation
+
 _ZEROS = "their gradients are zeros"
-# The most elements of a matrix that the gradient of a gather has without a warning.
-MAX_ELEMENTS = 100_000_000
 
 
 @public
@@ -137,8 +133,14 @@ def differentiate(
     sweep = _Sweep(graph, targets, sources, stopped, rules, [*returned], per_example)
     backward = sweep.run(seed == "ones")
     if sweep.axes and any(rules.is_own(op.name) for op in sweep.graph.operations):
+        from nnef_grad.autodiff.examples import refuse_meeting
+
         refuse_meeting(backward, rules.opset)
-    return backward if recompute is None else within(backward, recompute)
+    if recompute is None:
+        return backward
+    from nnef_grad.autodiff.recompute import within
+
+    return within(backward, recompute)
 
 
 def _refuse_returned(graph: Graph, names: Sequence[str]) -> None:
@@ -212,6 +214,8 @@ class _Sweep:
         graph = without_detours(graph, self.named.union(kept, *own))
         self.axes: Axes = {}
         if per_example is not False:
+            from nnef_grad.autodiff.examples import without_loops
+
             self.axes = axes_of(graph, outputs, per_example)
             graph = without_loops(graph, opset)
         self.supply = NameSupply(graph.tensors)
@@ -233,13 +237,11 @@ class _Sweep:
         # Shared tensors whose gradients get an axis for the one example that there is.
         self.single: Set[Tensor] = frozenset()
         if self.axes:
-            ends = outputs, wrt, self.activity.tensors, opset
-            examples = find_examples(self.graph, self.axes, *ends)
-            self.axes = {**examples.axes(wrt), **self.axes}
-            if examples.count == 1:
-                self.single = {x for x in wrt if x not in examples.places}
-            else:
-                self.separation = Separation(self.emit, examples)
+            from nnef_grad.autodiff.per_example import separated
+
+            ends = outputs, wrt, self.activity.tensors
+            found = separated(self.emit, self.graph, self.axes, *ends)
+            self.axes, self.single, self.separation = found
         self.reductions = 0
         self.undone: dict[Tensor, tuple[Broadcast, ...]] = {}
 
@@ -254,6 +256,10 @@ class _Sweep:
             activity = find_activity(graph, *ends, rules, self.stopped)
             bodies = {op: d.decompose for op, d in activity.operations}
             if not any(bodies.values()):
+                if not any(is_loop(op) for op in bodies):
+                    return graph, activity
+                from nnef_grad.autodiff.loops import linearized
+
                 own = partial(differentiate, rules=rules)
                 return linearized(graph, activity, rules, own, self.supply)
             graph = inline(graph, bodies.get, rules.opset, distinct)
@@ -463,20 +469,7 @@ class _Sweep:
             verb, what = one if not still[1:] else ("do not influence", _ZEROS)
             yield f"{listed(still)} {verb} {outputs}{way}: {what}"
         gathers = [op for op, _ in self.activity.operations if op.name == "gather"]
-        # A runtime may not have the memory for the matrix, if the rule makes one.
-        for op in graph.operations if gathers else ():
-            onehot = op.outputs[0]
-            is_onehot = op.name == "select" and op.operands[1:] == (1.0, 0.0)
-            if not is_onehot or nominal(prod(onehot.shape)) <= MAX_ELEMENTS:
-                continue
-            alike = [g for g in gathers if _rows_and_extent(g) == onehot.shape]
-            for gather in alike[-1:]:
-                gathers.remove(gather)
-                size = " x ".join(map(str, onehot.shape))
-                what = f"the gradient of '{graph.names[gather.inputs[0]]}' is a product"
-                matrix = f"'{graph.names[onehot]}', {size} zeros and ones"
-                why = "no standard operation adds to elements at indices"
-                yield f"{what} with {matrix}: {why}"
+        yield from large_matrices(graph, gathers)
 
 
 def _pulled_back_whole(
@@ -491,9 +484,3 @@ def _pulled_back_whole(
             shape = operation.outputs[0].shape
             gradient = emit("constant", shape=shape, value=(gradient,))
         yield operand, unbroadcast(emit, gradient, operand.shape)[-1]
-
-
-def _rows_and_extent(gather: Operation) -> Shape:
-    """The shape of the matrix that the gradient of a gather may be a product with."""
-    table, indices = gather.inputs[0], gather.operands[1]
-    return prod(shape_of(indices)), table.shape[gather.attributes["axis"]]

@@ -52,8 +52,6 @@ def linearized(
     """The graph with loops that collect what their derivatives need, called by a supply
     of names, and the activity with these derivatives.
     """
-    if not any(is_loop(operation) for operation, _ in activity.operations):
-        return graph, activity
     richer: dict[tuple[Tensor, ...], Operation] = {}
     names = dict(graph.names)
     operations: list[tuple[Operation, Derivation]] = []

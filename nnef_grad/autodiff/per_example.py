@@ -9,13 +9,14 @@ leading axis, with an item for each example, and is batched through what follows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from math import prod
 from typing import Any
 
 from nnef_grad.autodiff.batching import batch
-from nnef_grad.autodiff.examples import Examples
+from nnef_grad.autodiff.example_axes import Axes
+from nnef_grad.autodiff.examples import Examples, find_examples
 from nnef_grad.autodiff.places import Place
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor, map_tensors
@@ -28,6 +29,25 @@ from nnef_grad.ops.shape import reshaped
 Pull = Callable[
     [Emitter, Operation, "tuple[Any, ...]"], "Iterable[tuple[Tensor, Tensor]]"
 ]
+
+
+def separated(
+    emit: Emitter,
+    graph: Graph,
+    axes: Axes,
+    outputs: Sequence[Tensor],
+    wrt: Sequence[Tensor],
+    active: Iterable[Tensor],
+) -> tuple[Axes, Set[Tensor], Separation | None]:
+    """What tells the examples of a graph apart: their axes, with those of `wrt`; shared tensors
+    whose gradients get an axis for the one example that there is; and the gradients for each
+    of several.
+    """
+    examples = find_examples(graph, axes, outputs, wrt, active, emit.opset)
+    axes = {**examples.axes(wrt), **axes}
+    if examples.count == 1:
+        return axes, {x for x in wrt if x not in examples.places}, None
+    return axes, frozenset(), Separation(emit, examples)
 
 
 class Separation:

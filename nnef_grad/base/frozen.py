@@ -5,7 +5,8 @@ next.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 Class = TypeVar("Class")
@@ -34,12 +35,59 @@ def frozen(
     """
 
     def make(cls: type[Class]) -> type[Class]:
-        data: Any = dataclass(cls, slots=slots, eq=eq, frozen=True, init=False)
+        data: Any = dataclass(cls, slots=slots, eq=False, repr=False, init=False)
+        made = {**_SHARED, **(_comparison(data) if eq else {})}
+        if slots:
+            # All that there is are the arguments.
+            made["__getstate__"] = _no_state
+        for name, method in made.items():
+            if name not in vars(cls):
+                setattr(data, name, method)
         data.__new__ = _constructor(data)
-        data.__getnewargs_ex__ = _arguments
         return cast("type[Class]", data)
 
     return make
+
+
+# What `dataclass` would compile for each class, which takes most of the time of a start.
+
+
+def _comparison(cls: Any) -> dict[str, Any]:
+    """How objects are compared, by their fields, and hashed."""
+    compared = [x.name for x in fields(cls) if x.compare]
+    values: Callable[[Any], Any] = attrgetter(*compared) if compared else type
+
+    def equal(self: Any, other: Any) -> Any:
+        is_like = other.__class__ is self.__class__
+        return values(self) == values(other) if is_like else NotImplemented
+
+    return {"__eq__": equal, "__hash__": lambda self: hash(values(self))}
+
+
+def _text(self: Any) -> str:
+    shown = (f"{x.name}={getattr(self, x.name)!r}" for x in fields(self) if x.repr)
+    return f"{type(self).__qualname__}({', '.join(shown)})"
+
+
+def _refuse(self: Any, name: str, *_: Any) -> NoReturn:
+    raise FrozenInstanceError(f"'{name}' of a {type(self).__name__} stays as it is")
+
+
+def _arguments(self: Any) -> tuple[tuple[()], dict[str, Any]]:
+    """The parts that copies and pickles are made of."""
+    return (), {x.name: getattr(self, x.name) for x in fields(self) if x.init}
+
+
+def _no_state(self: Any) -> None:
+    return None
+
+
+_SHARED = {
+    "__repr__": _text,
+    "__setattr__": _refuse,
+    "__delattr__": _refuse,
+    "__getnewargs_ex__": _arguments,
+}
 
 
 def _constructor(cls: Any) -> Any:
@@ -69,11 +117,6 @@ def _constructor(cls: Any) -> Any:
     constructor.__qualname__ = f"{cls.__qualname__}.__new__"
     constructor.__annotations__ = {x.name: x.type for x in init}
     return constructor
-
-
-def _arguments(self: Any) -> tuple[tuple[()], dict[str, Any]]:
-    """The parts that copies and pickles are made of."""
-    return (), {x.name: getattr(self, x.name) for x in fields(self) if x.init}
 
 
 class FrozenDict(dict[Key, Value]):

@@ -7,7 +7,6 @@ is lost, and changes nothing else.
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
 import time
@@ -215,6 +214,8 @@ def _command(*more: str) -> str:
     context = click.get_current_context(silent=True)
     if context is None:
         return ""
+    import shlex
+
     words = [*(context.obj or ()), *more]
     return shlex.join([*context.command_path.split(), *words])
 

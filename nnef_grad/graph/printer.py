@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import (
@@ -35,6 +36,8 @@ from nnef_grad.language.types import GENERIC, ArrayType, TensorType, TupleType, 
 # The names of tensors.
 Names = Mapping[Tensor, str]
 _NONE: Names = {}
+# The names of operations and of parameters, which are few.
+_word = lru_cache(1024)(spelled)
 
 
 def print_graph(graph: Graph, extensions: Sequence[str] = ()) -> str:
@@ -170,7 +173,7 @@ def print_operation(operation: Operation, names: Names) -> str:
         arguments = [*_operands(operation, names), *_attributes(operation, names)]
     results = ", ".join([_result(result, names) for result in operation.results])
     word = "copy" if operation.name == STOP else operation.name
-    return f"{results} = {spelled(word)}{_dtype(operation)}({', '.join(arguments)})"
+    return f"{results} = {_word(word)}{_dtype(operation)}({', '.join(arguments)})"
 
 
 # ---- Loops ----
@@ -258,7 +261,7 @@ def _attributes(operation: Operation, names: Names) -> Iterator[str]:
     for parameter in operation.definition.attributes:
         value = operation.settings[parameter.name]
         if not _is_default(operation, parameter.name, value):
-            yield f"{spelled(parameter.name)} = {print_value(parameter.type, value, names)}"
+            yield f"{_word(parameter.name)} = {print_value(parameter.type, value, names)}"
 
 
 def _is_default(operation: Operation, name: str, value: Operand | Value) -> bool:

@@ -31,6 +31,7 @@ from nnef_grad.graph.extents import (
     atoms_in,
     bounds,
     extent_of,
+    has_symbols,
     lone,
     lone_atom,
     sorted_terms,
@@ -42,12 +43,12 @@ from nnef_grad.graph.extents import (
 
 def minimum(*parts: Dimension) -> Any:
     """The least one of some extents, an expression where that is not always the same."""
-    return _extreme("min", parts)
+    return _extreme("min", parts) if has_symbols(parts) else min(parts)
 
 
 def maximum(*parts: Dimension) -> Any:
     """The greatest one of some extents, an expression where that is not always the same."""
-    return _extreme("max", parts)
+    return _extreme("max", parts) if has_symbols(parts) else max(parts)
 
 
 def exact_quotient(whole: Dimension, by: Dimension) -> Any:

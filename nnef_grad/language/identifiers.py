@@ -8,7 +8,6 @@ import re
 
 from nnef_grad.language.syntax import KEYWORDS
 
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ESCAPED = re.compile(r"\\([\s\S])")
 # tract ends a string at either quote, whichever it began with.
 _SPECIAL = re.compile(r"[\\'\"]")
@@ -16,7 +15,7 @@ _SPECIAL = re.compile(r"[\\'\"]")
 
 def is_plain(name: str) -> bool:
     """Whether a name can be written as it is."""
-    return _PLAIN.fullmatch(name) is not None and name not in KEYWORDS
+    return name.isidentifier() and name.isascii() and name not in KEYWORDS
 
 
 def spelled(name: str) -> str:
