@@ -10,6 +10,9 @@ from zlib import crc32
 import pytest
 import torch
 
+from nnef_grad.emit.verifier import Verifier
+from nnef_grad.graph.pipeline import watching
+
 # The tests run side by side: threads of one would wait for those of another.
 torch.set_num_threads(1)
 
@@ -69,6 +72,13 @@ def _leave_out_other_shares(config: pytest.Config, items: list[pytest.Item]) -> 
     config.hook.pytest_deselected(items=others)
     out = set(others)
     items[:] = [item for item in items if item not in out]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _verified() -> Iterator[None]:
+    """What each pass makes is verified in all tests."""
+    with watching(Verifier()):
+        yield
 
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

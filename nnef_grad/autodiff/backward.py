@@ -17,6 +17,7 @@ from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.rule_results import counted
 from nnef_grad.emit.simplify import restore
+from nnef_grad.emit.verifier import verify
 from nnef_grad.graph.bounds import nominal
 from nnef_grad.graph.ir import (
     Graph,
@@ -32,8 +33,8 @@ from nnef_grad.graph.passes import (
     count_uses,
     prune,
     put_inputs_first,
-    verify,
 )
+from nnef_grad.graph.pipeline import told
 from nnef_grad.language.labels import is_constant
 
 Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
@@ -173,6 +174,7 @@ def completed(graph: Graph, quantization: Mapping[str, Quantization]) -> Graph:
     """The graph with its inputs first, verified, with the quantization of tensors."""
     graph = put_inputs_first(graph)
     verify(graph)
+    told("differentiate", graph)
     return replace(graph, quantization=carry_quantization(quantization, graph))
 
 

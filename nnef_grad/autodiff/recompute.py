@@ -38,9 +38,9 @@ from nnef_grad.base.errors import UsageError
 from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.verifier import verify
 from nnef_grad.graph.bounds import nominal
 from nnef_grad.graph.ir import Graph, Operation, Quantization, Tensor, map_tensors
-from nnef_grad.graph.passes import verify
 from nnef_grad.ops.costs import (
     byte_size,
     byte_text,

@@ -386,6 +386,11 @@ OPTIONS: Groups = {
             **one_of("text", "json"),
         ),
         option("-q --quiet", "Print only errors and warnings.", **FLAG),
+        option(
+            "--print-after",
+            "Print the graph on stderr after each pass of this name, or after all.",
+            metavar="PASS|all",
+        ),
     ],
 }
 
@@ -410,5 +415,7 @@ def main(**options: Any) -> None:
       nnef-grad model.nnef --wrt image,conv1 --batch 8 | less
     """
     from nnef_grad.commandline.command import compile_model
+    from nnef_grad.commandline.passes import printed_after
 
-    compile_model(**options)
+    with printed_after(options.pop("print_after")):
+        compile_model(**options)

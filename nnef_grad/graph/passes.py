@@ -1,6 +1,4 @@
-"""Passes over whole graphs: dead code elimination, the order that consumers expect, and
-the verifier of graphs made by the compiler.
-"""
+"""Passes over whole graphs: dead code elimination, and the order that consumers expect."""
 
 from __future__ import annotations
 
@@ -122,23 +120,6 @@ def replace_variables(graph: Graph, variables: Sequence[Tensor] | None = None) -
     )
     inputs = (*graph.inputs, *further)
     return put_inputs_first(replace(graph, inputs=inputs, operations=operations))
-
-
-def verify(graph: Graph) -> None:
-    """Checks that tensors are defined once, before use: `AssertionError` is a bug."""
-    names = [graph.names[tensor] for op in graph.operations for tensor in op.outputs]
-    assert len({*names}) == len(names), "two tensors have one name"
-    defined: set[Tensor] = set()
-    for operation in graph.operations:
-        for tensor in operation.inputs:
-            assert tensor in defined, f"{operation} reads what is defined later"
-        for tensor in operation.outputs:
-            assert tensor not in defined, f"{operation} makes what is defined already"
-            defined.add(tensor)
-    assert defined.issuperset(graph.outputs), "an output is not defined"
-    count = len(set(graph.outputs))
-    assert count == len(graph.outputs), "an output is returned twice"
-    assert set(graph.inputs).isdisjoint(graph.outputs), "an output is also an input"
 
 
 def carry_quantization(

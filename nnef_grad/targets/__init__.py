@@ -22,10 +22,12 @@ from nnef_grad.base.public import public
 from nnef_grad.emit.bodies import Decompose, has_open_count, inline
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.simplify import without_detours
+from nnef_grad.emit.verifier import verify
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.loops import is_loop, with_bodies
 from nnef_grad.graph.names import with_plain_names
-from nnef_grad.graph.passes import prune, put_inputs_first, verify
+from nnef_grad.graph.passes import prune, put_inputs_first
+from nnef_grad.graph.pipeline import run, run_all
 from nnef_grad.graph.stops import without_stops
 from nnef_grad.graph.symbols import number_needed_by, refuse_symbols
 
@@ -131,14 +133,17 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
         graph = with_plain_names(passes.put_steps(graph))
         _refuse(filter(is_loop, graph.operations), graph.names, [STANDARD])
         return Lowered(graph)
-    graph, common = without_detours(without_stops(graph)), CommonSubset(runtimes)
+    graph = run_all((without_stops, without_detours), graph)
+    common = CommonSubset(runtimes)
     if not common.registries:
         titles = " and ".join(runtime.title for runtime in runtimes)
         refuse_symbols(graph, f"{titles} cannot run", UnsupportedError)
     if TRACT_CORE in common.registries:
         in_rounds = partial(_in_rounds, target=target, common=common, last=_LAST)
-        graph = with_bodies(graph, lambda body: passes.join_copies(in_rounds(body)))
-        graph = passes.put_constants_before_loops(graph)
+        graph = with_bodies(
+            graph, lambda body: run(passes.join_copies, in_rounds(body))
+        )
+        graph = run(passes.put_constants_before_loops, graph)
     graph = _in_rounds(graph, target, common, (*_LAST, *_OF_INPUTS))
     graph, data = store_constants(graph, common.lacks, labels)
     _refuse(common.lacking(graph.operations), graph.names, runtimes)
@@ -182,10 +187,11 @@ _OF_INPUTS: _Passes = (("tract", make_inputs_scalar), ("tract", refuse_quotients
 
 def _in_rounds(graph: Graph, target: str, common: CommonSubset, last: _Passes) -> Graph:
     """The graph with operations that all runtimes have, but for constants."""
-    graph = passes.compute_literals(graph)
-    graph = prune(matrix.join_products(_applied(_BEFORE_FORMS, graph, common)))
+    graph = run(passes.compute_literals, graph)
+    graph = _applied(_BEFORE_FORMS, graph, common)
+    graph = run(prune, run(matrix.join_products, graph))
     lacks = has_open_filter if "tract" in common.names else lambda op: False
-    graph = choose_forms(graph, _ALL[target], lacks)
+    graph = run(choose_forms, graph, _ALL[target], lacks)
     kept = {t for op in graph.operations if op.name == "copy" for t in op.outputs}
     graph = _applied(_FIRST, graph, common)
     while (changed := _round(graph, common, kept, last)) is not graph:
@@ -197,25 +203,25 @@ def _round(
     graph: Graph, common: CommonSubset, kept: Set[Tensor], last: _Passes
 ) -> Graph:
     """The graph with operations replaced that a runtime lacks, once."""
-    changed = passes.remove_copies(graph, kept)
-    changed = passes.put_literals(changed, common.lacks)
+    changed = run(passes.remove_copies, graph, kept)
+    changed = run(passes.put_literals, changed, common.lacks)
     if TRACT_CORE in common.registries:
-        changed = put_own(changed, common.names)
+        changed = run(put_own, changed, common.names)
     changed = _applied(_ALWAYS, changed, common)
     if common.has_indices:
         common.keep(maxima.around_indices(changed, common.lacks))
     lacking = common.lacking(changed.operations)
-    changed = inline(changed, {op: _lowering(op) for op in lacking}.get)
+    changed = run(inline, changed, {op: _lowering(op) for op in lacking}.get)
     if changed is graph:
         changed = _applied(last, changed, common)
-    return graph if changed is graph else prune(changed)
+    return graph if changed is graph else run(prune, changed)
 
 
 def _applied(passes: _Passes, graph: Graph, common: CommonSubset) -> Graph:
     """The graph after those of the passes that a runtime wants."""
     for runtimes, change in passes:
         if not common.names.isdisjoint(runtimes.split()):
-            graph = change(graph)
+            graph = run(change, graph)
     return graph
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -190,12 +190,30 @@ def where(
     applies: Callable[[Operation, Relations], object] = lambda op, near: True,
 ) -> Callable[[Decompose], Find]:
     """Makes what finds a form of the form, and of where it takes the place."""
-    return lambda form: lambda op, near: form if applies(op, near) else None
+
+    def make(form: Decompose) -> Find:
+        @wraps(form)
+        def find(op: Operation, near: Relations) -> Decompose | None:
+            return form if applies(op, near) else None
+
+        return find
+
+    return make
 
 
 def each(*names: str) -> Callable[[Find], Callable[[Graph], Graph]]:
     """Makes a pass of what finds the other form of an operation of these names."""
-    return lambda find: partial(put_found, finds=dict.fromkeys(names, find))
+
+    def make(find: Find) -> Callable[[Graph], Graph]:
+        finds = dict.fromkeys(names, find)
+
+        @wraps(find)
+        def change(graph: Graph) -> Graph:
+            return put_found(graph, finds)
+
+        return change
+
+    return make
 
 
 # ---- Known patterns of operations, recognized by their structure alone ----

@@ -8,9 +8,10 @@ from typing import Any
 
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.simplify import simplify
+from nnef_grad.emit.verifier import verify
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import NameSupply
-from nnef_grad.graph.passes import prune, put_inputs_first, verify
+from nnef_grad.graph.passes import prune, put_inputs_first
 from nnef_grad.language.labels import label_key
 from nnef_grad.ops.registry import OpSet
 

@@ -105,7 +105,9 @@ def test_loops_of_unknown_length_are_refused(tmp_path: Path) -> None:
     ]
     data = {"yes": np.bool_(True), "limit": np.int64(1)}
     path = save(tmp_path, nodes, [value("x", FLOAT, (2, 3))], data)
-    message = r"'Loop' \(node 'steps'\) is not possible: its length must be known .* fixed"
+    message = (
+        r"'Loop' \(node 'steps'\) is not possible: its length must be known .* fixed"
+    )
     with pytest.raises(nnef_grad.UnsupportedError, match=message):
         interop.from_onnx(path)
 
