@@ -7,16 +7,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import chain, pairwise
 from math import isfinite
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 import nnef_grad
 from nnef_grad.base.choices import Target, words
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
+from nnef_grad.commandline.completion import (
+    ends,
+    inputs,
+    named,
+    outputs,
+    symbols,
+    tensors,
+)
 
 # The values of --stats, the first of which it has without one.
 STATISTICS = ("summary", "full")
@@ -88,34 +92,6 @@ def model_command(
     return command(name, Command, params=params, groups=groups)
 
 
-def complete_names(
-    ctx: click.Context, option: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Completes the last of several names of tensors, for a shell."""
-    from click.shell_completion import CompletionItem
-
-    before, comma, last = incomplete.rpartition(",")
-    # MODEL is among the rest, as the option before the cursor has no value yet.
-    model = ctx.params.get("model") or next(iter(ctx.args), "")
-    try:
-        names = _names_in(Path(model).expanduser())
-    except nnef_grad.NnefGradError:
-        return []
-    # Groups stand alone, and are no outputs.
-    has_groups = not comma and option.name in ("wrt", "stop")
-    groups = ("all", "inputs", "variables") if has_groups else ()
-    matching = [name for name in (*groups, *names) if name.startswith(last)]
-    return [CompletionItem(f"{before}{comma}{name}") for name in matching]
-
-
-def _names_in(model: Path) -> list[str]:
-    """The names of the tensors of a model, as its file has them."""
-    if model.suffix != ".onnx":
-        return [*nnef_grad.load(model).tensors]
-    read = nnef_grad.interop.from_onnx(model)
-    return [read.in_file.names.get(name, name) for name in read.graph.tensors]
-
-
 class Finite(click.FloatRange):
     """A number in a range, in which neither infinity nor NaN are, nor what is almost infinite."""
 
@@ -147,22 +123,9 @@ def one_of(*choices: str) -> dict[str, Any]:
     return {"type": click.Choice(choices), "default": choices[0], "show_default": True}
 
 
-def completed(choice: Any) -> dict[str, Any]:
-    """The settings of an option that has usual words, and takes others."""
-
-    def complete(
-        context: click.Context, parameter: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        from click.shell_completion import CompletionItem
-
-        before, equals, last = incomplete.rpartition("=")
-        matching = (word for word in words(choice) if word.startswith(last))
-        return [CompletionItem(f"{before}{equals}{word}") for word in matching]
-
-    return {"shell_complete": complete}
-
-
-_TENSORS = {**several("NAMES"), "shell_complete": complete_names}
+_TENSORS = named(tensors, metavar="NAMES")
+# Groups stand alone, and are no outputs.
+_GROUPED = named(tensors, "all", "inputs", "variables", metavar="NAMES")
 
 # Derivatives other than gradients.
 DERIVATIVES = {
@@ -188,18 +151,18 @@ OPTIONS: Groups = {
             "--wrt",
             "Differentiate with respect to: all (the default), inputs, variables, "
             "or names of tensors, separated by commas.",
-            **_TENSORS,
+            **_GROUPED,
         ),
         option(
             "--outputs",
             "Differentiate these outputs only, separated by commas.",
-            **_TENSORS,
+            **named(outputs, metavar="NAMES"),
         ),
         option(
             "--stop",
             "Treat these tensors as constants, separated by commas: no gradient flows "
             "through them.",
-            **_TENSORS,
+            **_GROUPED,
         ),
         *(
             option(f"--{name} derivative", text, flag_value=name)
@@ -222,7 +185,7 @@ OPTIONS: Groups = {
             "--example-axis",
             "Compute derivatives of each example, which another axis counts in some inputs or "
             "outputs, x=1, or none in inputs that all share, x=shared; separated by commas.",
-            **{**_TENSORS, "metavar": "NAME=AXIS"},
+            **named(ends, metavar="NAME=AXIS"),
         ),
         option(
             "--seed",
@@ -280,7 +243,7 @@ OPTIONS: Groups = {
         option(
             "--input-shape",
             "Give an input another shape. May be repeated.",
-            **several("NAME=1,3,64,64"),
+            **named(inputs, metavar="NAME=1,3,64,64"),
         ),
         option(
             "--batch",
@@ -297,14 +260,14 @@ OPTIONS: Groups = {
         option(
             "--symbol",
             "Give a symbol, which stands for an open size, a number. May be repeated.",
-            **several("NAME=N"),
+            **named(symbols, metavar="NAME=N"),
         ),
         option(
             "--constant",
             "Make an input a constant: a number for all of its elements, or the arrays in a "
             "file from numpy.savez, named after the inputs. What follows from constants alone "
             "is computed, and conditions among it are decided. May be repeated.",
-            **several("NAME=X|FILE.npz"),
+            **named(inputs, metavar="NAME=X|FILE.npz"),
         ),
         option(
             "--unroll",

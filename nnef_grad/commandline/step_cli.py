@@ -12,12 +12,12 @@ from nnef_grad.commandline.cli import (
     OPTIONS,
     Finite,
     Groups,
-    completed,
     model_command,
     option,
     path,
     several,
 )
+from nnef_grad.commandline.completion import completed, named, tensors, variables
 
 _POSITIVE = {"type": Finite(min=0, min_open=True), "metavar": "X"}
 
@@ -35,7 +35,7 @@ STEP_OPTIONS: Groups = {
         option(
             "--output",
             "The tensor of the loss, if it is not the output of MODEL.",
-            metavar="NAME",
+            **named(tensors, metavar="NAME", multiple=False),
         ),
         option(
             "--l2",
@@ -56,13 +56,13 @@ STEP_OPTIONS: Groups = {
             "Train only these variables: labels or names, separated by commas, with "
             "wildcards. By default, all scalar ones except masks, position encodings and "
             "others that are not parameters.",
-            **several("NAMES"),
+            **named(variables, metavar="NAMES"),
         ),
         option(
             "--freeze",
             "Do not train these variables: labels or names, separated by commas, with "
             "wildcards.",
-            **several("NAMES"),
+            **named(variables, metavar="NAMES"),
         ),
     ],
     "Optimization": [
