@@ -149,9 +149,8 @@ class Checking:
         """How gradients compare, which is printed."""
         from nnef_grad.interpreter.gradcheck import Table
 
-        tensors = backward.graph.tensors
         table = Table(
-            (opened.called(name, gradient), tensors[gradient].shape)
+            (opened.called(name, gradient), opened.shape(name, backward))
             for name, gradient in backward.gradients.items()
         )
 
@@ -159,12 +158,13 @@ class Checking:
             self.progress.update(done, total)
             if not self.as_json:
                 heading = [table.heading] if done == 1 else []
-                line = table.row(opened.shown(row))
+                line = table.row(opened.shown(row, backward))
                 self.progress.print("\n".join([*heading, line]))
 
         with self.progress.stage("checking gradients"):
             checked = nnef_grad.check(graph, backward, report=report, **point)
-        told = replace(checked, gradients=tuple(map(opened.shown, checked.gradients)))
+        shown = tuple(opened.shown(row, backward) for row in checked.gradients)
+        told = replace(checked, gradients=shown)
         as_json = console.as_json(check=told.as_data()) if self.as_json else None
         console.print_message(as_json or checked.conclusion)
         return checked

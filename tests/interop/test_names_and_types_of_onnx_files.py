@@ -280,3 +280,13 @@ def test_derivatives_of_a_bias_have_axes_before_its_own(
     each = np.eye(3)[np.newaxis, :, np.newaxis].repeat(5, 0)  # [5, 3, 1, 3]
     wanted = {"": seed.sum(0), "--per-example": seed, "--jacobian": each}[option]
     np.testing.assert_allclose(made, wanted, 1e-5)
+
+
+def test_checks_show_the_shapes_of_the_file(folder: Path) -> None:
+    """A bias is a row in the graph."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    net (float[N, 2, 3] x) => (float[N, 2, 3] y)
+    <float[2, 2, 1] w = {1, 2, 3, 4}, float[2] b = {1, 2}> { y = Conv (x, w, b) }"""
+    onnx.save(onnx.parser.parse_model(text), "bias.onnx")
+    lines = run("bias.onnx -o bias_bwd.onnx --check").stderr.splitlines()
+    assert [line.split()[1] for line in lines if line.startswith("grad_b")] == ["[2]"]
