@@ -1,6 +1,6 @@
 """Measures, and prints the comparisons.
 
-`make bench` measures everything, and writes bench/results.json, docs/speed.md and its
+`make bench` measures everything, and writes a file of bench/results/, docs/speed.md and its
 figures. With `--write`, a part of it replaces what was measured of these networks before;
 without, it prints:
 
@@ -22,7 +22,7 @@ from bench.rows import Row, Skipped
 from bench.settings import Settings
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "bench" / "results.json"
+RESULTS = ROOT / "bench" / "results"
 PAGE, FIGURE = ROOT / "docs" / "speed.md", ROOT / "docs" / "speed.svg"
 TABLE = ROOT / "docs" / "tables" / "speed.csv"
 PLOTS = ROOT / "docs" / "plots"
@@ -36,13 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(brief())
         return
     if options.page:
-        publish(report.read(RESULTS))
+        publish(report.read_all(RESULTS))
         return
     settings = settings_of(options)
     found = run(options.only, settings)
     if options.write:
-        report.save(report.read(RESULTS).updated(found, settings), RESULTS)
-        publish(report.read(RESULTS))
+        path = report.place(RESULTS, report.machine())
+        report.save(report.read(path).updated(found, settings), path)
+        publish(report.read_all(RESULTS))
 
 
 def run(parts: Sequence[str], settings: Settings) -> report.Report:
@@ -65,12 +66,13 @@ def brief() -> str:
     return report.brief(found) if isinstance(found, Row) else report.lines(found)[0]
 
 
-def publish(written: report.Report) -> None:
-    """Writes the page, its table and its figures."""
+def publish(written: Sequence[report.Report]) -> None:
+    """Writes the page, its table and its figures, which are of the latest results."""
+    latest = written[0]
     PAGE.write_text(page(written), "utf-8")
     TABLE.write_text(table(written), "utf-8")
-    draw(written, FIGURE)
-    figures.draw(written, PLOTS)
+    draw(latest, FIGURE)
+    figures.draw(latest, PLOTS)
 
 
 def settings_of(options: argparse.Namespace) -> Settings:

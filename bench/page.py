@@ -1,10 +1,10 @@
-"""docs/speed.md and its table, written from the file of what was measured."""
+"""docs/speed.md and its table, written from the files of what was measured."""
 
 from __future__ import annotations
 
 import csv
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import StringIO
 from itertools import groupby
 
@@ -15,22 +15,21 @@ HEAD = """# How fast the graphs are
 
 The gradients of all variables of a network, with the forward pass that they need, take about
 {onnx} times as long as the forward pass alone in ONNX Runtime, and {tract} times in tract. They take {real}
-of the time of PyTorch's autograd in ONNX Runtime, and {openvino} in OpenVINO. These are the medians of
-the table below.
+of the time of PyTorch's autograd in ONNX Runtime, and {openvino} in OpenVINO. These are medians of
+the table below, on the processor where they are the largest.
 
 ![Milliseconds of gradients beside those of each peer](plots/gradient-time.svg)
 
 In the tables, a / b is the median time of a, divided by that of b, as they ran in turns: below 1, a
-is faster. a - b is the difference. {met} of {judged} goals are met.
+is faster. a - b is the difference. A cell is the median of the networks, the least and the most, and
+how many meet the goal. {met}
 
-| in | compared | median | from | to | goal | met |
-|---|---|---|---|---|---|---|
 {summary}
 
 [Each network, and each stage of the compiler](tables/speed.csv)
 
-`make bench` writes this page, from [`bench/results.json`](../bench/results.json);
-[`bench/README.md`](../bench/README.md) says how to run parts of it.
+`make bench` writes this page, from [`bench/results/`](../bench/results), to which each kind of
+processor adds a column; [`bench/README.md`](../bench/README.md) says how to run parts of it.
 
 {circumstances}
 """
@@ -100,37 +99,61 @@ lowers the long chain.
 
 ![Seconds of each stage of the compiler over the size of the graph](plots/compile-time.svg)
 """
-COLUMNS = ("network", "batch", "in", "compared", "ratio", "goal", "measured")
+COLUMNS = (
+    "network",
+    "batch",
+    "in",
+    "compared",
+    "ratio",
+    "goal",
+    "measured",
+    "processor",
+)
 
 
-def page(report: Report) -> str:
+def page(reports: Sequence[Report]) -> str:
     """The whole page, without its table."""
-    found = list(outcomes(report.rows))
-    judged = [outcome for outcome in found if outcome.comparison.goal]
-    medians = {key: shown_roughly(rows) for key, rows in groups(found)}
+    by_machine = {report.machine: [*outcomes(report.rows)] for report in reports}
+    medians = {name: worst(by_machine.values(), key) for name, key in HEADLINES.items()}
     head = HEAD.format(
-        **{name: medians.get(key, "?") for name, key in HEADLINES.items()},
-        met=sum(outcome.verdict == "met" for outcome in judged),
-        judged=len(judged),
-        summary="\n".join(summary(found)),
-        circumstances="\n".join(circumstances(report)),
+        **medians,
+        met=" ".join(goals_met(by_machine)),
+        summary="\n".join(summary(by_machine)),
+        circumstances="\n".join(line for r in reports for line in circumstances(r)),
     )
-    return "\n".join([head + PARTS, *left_out(report)]).rstrip() + "\n"
+    return "\n".join([head + PARTS, *left_out(reports)]).rstrip() + "\n"
 
 
-# The figures of the first sentences: the program that runs the graphs, and the comparison.
+def worst(of_machines: Iterable[Sequence[Outcome]], key: Key) -> str:
+    """The largest of the medians of a comparison on several machines."""
+    found = [median(rows) for f in of_machines for k, rows in groups(f) if k == key]
+    return f"{max(found):.1f}" if found else "?"
+
+
+def goals_met(by_machine: OfMachines) -> Iterator[str]:
+    """A sentence for each machine."""
+    for machine, found in by_machine.items():
+        judged = [outcome for outcome in found if outcome.comparison.goal]
+        met = sum(outcome.verdict == "met" for outcome in judged)
+        yield f"{met} of {len(judged)} goals are met on {machine}."
+
+
+# The figures of the first sentences.
 HEADLINES = {
     "onnx": ("onnxruntime", "backward / forward"),
     "tract": ("tract", "backward / forward"),
     "real": ("onnxruntime", "backward / torch"),
     "openvino": ("openvino", "backward / torch"),
 }
-Group = tuple[tuple[str, str], list[Outcome]]
+# The program that runs the graphs, and the comparison.
+Key = tuple[str, str]
+Group = tuple[Key, list[Outcome]]
+OfMachines = Mapping[str, Sequence[Outcome]]
 
 
 def groups(found: Sequence[Outcome]) -> Iterator[Group]:
     """The outcomes of a comparison in a runtime, of all networks."""
-    by: dict[tuple[str, str], list[Outcome]] = {}
+    by: dict[Key, list[Outcome]] = {}
     for outcome in found:
         if outcome.row.part != "compiler":
             program = outcome.row.runtime.partition(" ")[0]
@@ -138,20 +161,32 @@ def groups(found: Sequence[Outcome]) -> Iterator[Group]:
     yield from by.items()
 
 
-def shown_roughly(rows: Sequence[Outcome]) -> str:
-    return f"{statistics.median(r.median for r in rows):.1f}"
+def median(rows: Sequence[Outcome]) -> float:
+    return statistics.median(outcome.median for outcome in rows)
 
 
-def summary(found: Sequence[Outcome]) -> Iterator[str]:
-    """A row for each comparison in each runtime."""
-    for (_, name), rows in groups(found):
-        ratios = [r.median for r in rows]
-        figures = statistics.median(ratios), min(ratios), max(ratios)
-        goal = rows[0].comparison.goal
-        met = f"{sum(r.verdict == 'met' for r in rows)} of {len(rows)}"
-        judged = ["", ""] if goal is None else [f"{goal:,}", met]
-        cells = [rows[0].row.runtime, name, *map(shown, figures), *judged]
-        yield f"| {' | '.join(cells)} |"
+def summary(by_machine: OfMachines) -> Iterator[str]:
+    """A table: a row for each comparison in each runtime, a column for each machine."""
+    yield f"| in | compared | goal | {' | '.join(by_machine)} |"
+    yield "|---" * (3 + len(by_machine)) + "|"
+    tables = [dict(groups(found)) for found in by_machine.values()]
+    for key in dict.fromkeys(key for table in tables for key in table):
+        (first, *_), *_ = (table[key] for table in tables if key in table)
+        goal, program = first.comparison.goal, first.row.runtime
+        judged = "" if goal is None else f"{goal:,}"
+        figures = [_in_machine(table.get(key, ())) for table in tables]
+        yield f"| {' | '.join([program, key[1], judged, *figures])} |"
+
+
+def _in_machine(rows: Sequence[Outcome]) -> str:
+    """The median of the networks, the least and the most, and how many meet the goal."""
+    if not rows:
+        return ""
+    ratios = [outcome.median for outcome in rows]
+    least, most = shown(min(ratios)), shown(max(ratios))
+    met = f"{sum(r.verdict == 'met' for r in rows)} of {len(rows)}"
+    judged = "" if rows[0].comparison.goal is None else f"; {met}"
+    return f"{shown(median(rows))} ({least} to {most}){judged}"
 
 
 def circumstances(report: Report) -> Iterator[str]:
@@ -171,15 +206,16 @@ def described(how: Circumstances) -> str:
     )
 
 
-def table(report: Report) -> str:
-    """The table: a row for each comparison of each network."""
+def table(reports: Sequence[Report]) -> str:
+    """The table: a row for each comparison of each network on each machine."""
     text = StringIO()
-    rows = map(cells, outcomes(report.rows))
+    rows = ([*cells(o), r.machine] for r in reports for o in outcomes(r.rows))
     csv.writer(text, lineterminator="\n").writerows([COLUMNS, *rows])
     return text.getvalue()
 
 
 def cells(outcome: Outcome) -> list[str]:
+    """A row, without the machine."""
     row, comparison = outcome.row, outcome.comparison
     goal = "" if comparison.goal is None else f"{comparison.goal:,}"
     named = [row.net, str(row.batch), row.runtime, comparison.name]
@@ -202,10 +238,11 @@ def _median(figure: float | Sequence[float]) -> float:
     return statistics.median(figure) if isinstance(figure, Sequence) else figure
 
 
-def left_out(report: Report) -> Iterator[str]:
+def left_out(reports: Sequence[Report]) -> Iterator[str]:
     """What could not be measured, and why."""
-    if report.skipped:
+    skipped = dict.fromkeys(skipped for report in reports for skipped in report.skipped)
+    if skipped:
         yield "## Left out\n"
-    by_reason = sorted(report.skipped, key=lambda skipped: (skipped.part, skipped.why))
+    by_reason = sorted(skipped, key=lambda skipped: (skipped.part, skipped.why))
     for (part, why), items in groupby(by_reason, key=lambda s: (s.part, s.why)):
         yield f"- {part}: {'; '.join(item.what for item in items)}: {why}"

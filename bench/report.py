@@ -1,4 +1,4 @@
-"""The table in the terminal, and the file of what was measured."""
+"""The table in the terminal, and the files of what was measured, one for each kind of processor."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from bench.rows import Row, Skipped
 from bench.settings import Settings
 
 CPUINFO = Path("/proc/cpuinfo")
+# What Linux calls the widest vectors of a processor, and what others do.
+VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "sve": "SVE", "asimd": "NEON"}
 DIGITS = 4
 
 
@@ -54,6 +56,16 @@ class Report:
     rows: list[Row]
     skipped: list[Skipped]
 
+    @property
+    def machine(self) -> str:
+        """Where it was measured, which is the same for all parts."""
+        return next((how.machine for how in self.parts.values()), machine())
+
+    @property
+    def date(self) -> str:
+        """When the latest part was measured."""
+        return max((how.date for how in self.parts.values()), default="")
+
     def updated(self, newer: Report, settings: Settings) -> Report:
         """This, with what another run measured in place of the same networks."""
 
@@ -85,19 +97,23 @@ def circumstances(settings: Settings) -> Circumstances:
 
 
 def machine() -> str:
-    cores = os.cpu_count()
-    return f"{_processor()}, {cores} cores, {platform.system()}"
+    """The processor, how wide its vectors are, and its cores: times of others differ."""
+    known = CPUINFO.read_text() if CPUINFO.exists() else ""
+    named = re.search(r"^model name\s*:\s*(.+)$", known, re.MULTILINE)
+    processor = named[1] if named else platform.processor() or platform.machine()
+    there = set(known.split())
+    width = next((title for flag, title in VECTORS.items() if flag in there), "")
+    parts = [processor, width, f"{os.cpu_count()} cores", platform.system()]
+    return ", ".join(filter(None, parts))
 
 
-def _processor() -> str:
-    if CPUINFO.exists():
-        names = re.search(r"^model name\s*:\s*(.+)$", CPUINFO.read_text(), re.MULTILINE)
-        if names:
-            return names[1]
-    return platform.processor() or platform.machine()
+# ---- The files ----
 
 
-# ---- The file ----
+def place(folder: Path, machine: str) -> Path:
+    """The file of what is measured on a machine."""
+    words = re.findall("[a-z0-9]+", machine.lower())
+    return folder / f"{'-'.join(words)}.json"
 
 
 def save(written: Report, path: Path) -> None:
@@ -126,7 +142,16 @@ def _rounded(value: Any) -> Any:
     return [_rounded(item) for item in value] if isinstance(value, list) else value
 
 
+def read_all(folder: Path) -> list[Report]:
+    """What was measured on all machines, the latest first."""
+    reports = map(read, sorted(folder.glob("*.json")))
+    return sorted(reports, key=lambda report: report.date, reverse=True)
+
+
 def read(path: Path) -> Report:
+    """What was measured on a machine; nothing, without a file."""
+    if not path.exists():
+        return Report({}, [], [])
     fields = json.loads(path.read_text("utf-8"))
     return Report(
         {part: Circumstances(**how) for part, how in fields["parts"].items()},

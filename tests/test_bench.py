@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -191,15 +192,49 @@ def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_the_page_says_what_was_missed_and_left_out() -> None:
-    written = page(report_of([row()]))
-    assert "1 of 2 goals are met" in written
-    assert "| backward / autograd | 0.50 | 0.50 | 0.50 | 1.0 | 1 of 1 |" in written
-    assert ",backward / autograd,0.50,1.0,2000 and 4000 ms" in table(report_of([row()]))
+    written = page([report_of([row()])])
+    assert f"1 of 2 goals are met on {report.machine()}." in written
+    assert "| backward / autograd | 1.0 | 0.50 (0.50 to 0.50); 1 of 1 |" in written
+    assert ",backward / autograd,0.50,1.0,2000 and 4000 ms" in table(
+        [report_of([row()])]
+    )
     assert "- real: the whole part: not installed: timm" in written
 
 
+def test_each_kind_of_processor_has_a_column() -> None:
+    how = report.circumstances(Settings())
+    others = [
+        replace(how, machine=f"M{n}, {n} cores", date=f"2031-01-0{n}") for n in (1, 2)
+    ]
+    slow = row(seconds={"backward": [6.0], "autograd": [4.0]})
+    reports = [
+        Report({"khronos": other}, [found], [])
+        for other, found in zip(others, (row(), slow), strict=True)
+    ]
+    written = page(reports)
+    assert "| in | compared | goal | M1, 1 cores | M2, 2 cores |" in written
+    cells = "1.0 | 0.50 (0.50 to 0.50); 1 of 1 | 1.50 (1.50 to 1.50); 0 of 1 |"
+    assert f"| torch | backward / autograd | {cells}" in written
+    assert "are met on M1, 1 cores. 0 of 2 goals are met on M2, 2 cores." in written
+    assert table(reports).count(",M2") == 0
+    assert table(reports).count(',"M2, 2 cores"') == 2
+
+
+def test_no_processor_overwrites_the_results_of_another(tmp_path: Path) -> None:
+    how = report.circumstances(Settings())
+    for name, day in (("A (R) Z @ 2.1GHz, 2 cores", 2), ("B", 3)):
+        one = replace(how, machine=name, date=f"2031-01-0{day}")
+        report.save(Report({"tract": one}, [], []), report.place(tmp_path, name))
+    assert {p.name for p in tmp_path.iterdir()} == {
+        "a-r-z-2-1ghz-2-cores.json",
+        "b.json",
+    }
+    assert [r.machine[0] for r in report.read_all(tmp_path)] == ["B", "A"]
+    assert report.read(tmp_path / "none.json") == Report({}, [], [])
+
+
 def test_the_figures_are_of_the_results_that_are_kept() -> None:
-    kept = report.read(bench.RESULTS)
+    kept = report.read_all(bench.RESULTS)[0]
     *times, khronos = figures.times(kept)
     assert [(found.title.split()[0], found.peer) for found in times] == [
         ("onnxruntime-training", "onnxruntime-training"),
@@ -218,7 +253,7 @@ def test_the_figures_are_of_the_results_that_are_kept() -> None:
 @pytest.mark.parametrize("name", figures.FIGURES)
 def test_a_figure_is_on_the_page_and_of_the_newest_results(name: str) -> None:
     assert f"(plots/{name}.svg)" in bench.PAGE.read_text("utf-8")
-    kept = report.read(bench.RESULTS)
+    kept = report.read_all(bench.RESULTS)[0]
     part, _ = figures.FIGURES[name]
     drawn = (bench.PLOTS / f"{name}.svg").read_text("utf-8")
     assert kept.parts[part].date in drawn
@@ -232,7 +267,7 @@ def test_a_figure_is_on_the_page_and_of_the_newest_results(name: str) -> None:
 
 
 def test_the_page_shows_the_results_that_are_kept() -> None:
-    kept = report.read(bench.RESULTS)
+    kept = report.read_all(bench.RESULTS)
     assert bench.PAGE.read_text("utf-8") == page(kept)
     assert bench.TABLE.read_text("utf-8") == table(kept)
 
