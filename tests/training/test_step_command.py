@@ -88,7 +88,7 @@ def test_help_does_without_the_compiler() -> None:
         *("nnef_grad.base", "nnef_grad.base.errors", "nnef_grad.base.source"),
         *("nnef_grad.base.lazy", "nnef_grad.base.choices"),
         *("nnef_grad.commandline", "nnef_grad.commandline.cli"),
-        "nnef_grad.commandline.step_cli",
+        *("nnef_grad.commandline.step_cli", "nnef_grad.commandline.completion"),
     }
 
 
