@@ -17,7 +17,7 @@ from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.rule_results import counted
 from nnef_grad.emit.simplify import restore
-from nnef_grad.emit.verifier import verify
+from nnef_grad.emit.verifier import verify_order
 from nnef_grad.graph.bounds import nominal
 from nnef_grad.graph.ir import (
     Graph,
@@ -173,7 +173,7 @@ def finished(
 def completed(graph: Graph, quantization: Mapping[str, Quantization]) -> Graph:
     """The graph with its inputs first, verified, with the quantization of tensors."""
     graph = put_inputs_first(graph)
-    verify(graph)
+    verify_order(graph)
     told("differentiate", graph)
     return replace(graph, quantization=carry_quantization(quantization, graph))
 

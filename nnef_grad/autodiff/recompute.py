@@ -38,9 +38,10 @@ from nnef_grad.base.errors import UsageError
 from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.verifier import verify
+from nnef_grad.emit.verifier import verify_order
 from nnef_grad.graph.bounds import nominal
 from nnef_grad.graph.ir import Graph, Operation, Quantization, Tensor, map_tensors
+from nnef_grad.graph.pipeline import told
 from nnef_grad.ops.costs import (
     byte_size,
     byte_text,
@@ -199,7 +200,8 @@ def _rebuilt(graph: Graph, lifetimes: Lifetimes, runs: Sequence[Run]) -> Graph:
         repeats.add(run)
     names = emit.assigned_names(emit.operations, graph.tensors)
     rebuilt = replace(graph, operations=tuple(emit.operations), names=names)
-    verify(rebuilt)
+    verify_order(rebuilt)
+    told("recompute", rebuilt)
     return replace(rebuilt, quantization=repeats.quantization(names))
 
 

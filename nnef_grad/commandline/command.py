@@ -25,6 +25,7 @@ from nnef_grad.commandline.opening import (
     split,
     taken,
 )
+from nnef_grad.emit.verifier import verify
 from nnef_grad.graph.loops import is_loop
 from nnef_grad.language.labels import is_constant
 from nnef_grad.model import as_stored, declared_variables
@@ -291,6 +292,8 @@ def _write_all(
     target: str,
 ) -> None:
     """Writes all documents, or none."""
+    for document in documents.values():
+        verify(document.graph)
     with ExitStack() as undo:
         for path, document in documents.items():
             result = backward if path == out else document.graph

@@ -27,6 +27,7 @@ from nnef_grad.commandline.opening import (
     taken,
 )
 from nnef_grad.emit.rule_results import counted
+from nnef_grad.emit.verifier import verify
 from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.language.types import SCALAR
 from nnef_grad.model import declared_variables
@@ -115,6 +116,8 @@ def _settings(options: dict[str, Any], opened: Opened) -> dict[str, Any]:
 def _write(
     step: Step, path: str, start: str | None, force: bool, in_file: InFile | None
 ) -> None:
+    for part in step.parts.values():
+        verify(part.graph)
     if path != console.PIPE:
         save_step(step, path, overwrite=force, in_file=in_file, start=start)
         return

@@ -48,14 +48,14 @@ class Verifier:
 
     def verify(self, graph: Graph) -> None:
         """Checks a graph, and the bodies of its loops."""
-        bodies = [loop.body for loop in loops_in(graph)]
-        for each in (*bodies, graph):
+        graphs = (*(loop.body for loop in loops_in(graph)), graph)
+        for each in graphs:
             _verify_definitions(each)
             for operation in each.operations:
                 if operation not in self._seen:
                     self._verify_results(operation, each)
         _verify_ends(graph)
-        self._seen = frozenset(op for g in (*bodies, graph) for op in g.operations)
+        self._seen = frozenset(op for g in graphs for op in g.operations)
 
     def _verify_results(self, operation: Operation, graph: Graph) -> None:
         for tensor, dtype, shape in self._wanted(operation):
@@ -99,8 +99,14 @@ def _carried(operation: Operation) -> Iterator[tuple[Tensor, str, Shape]]:
 
 
 def verify(graph: Graph) -> None:
-    """Checks a graph that is finished: see `Verifier`."""
+    """Checks a graph that is to be written: see `Verifier`."""
     Verifier().verify(graph)
+
+
+def verify_order(graph: Graph) -> None:
+    """Checks what is quickly checked: that tensors are defined once, before use."""
+    _verify_definitions(graph)
+    _verify_ends(graph)
 
 
 def _tensors(

@@ -22,12 +22,12 @@ from nnef_grad.base.public import public
 from nnef_grad.emit.bodies import Decompose, has_open_count, inline
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.simplify import without_detours
-from nnef_grad.emit.verifier import verify
+from nnef_grad.emit.verifier import verify_order
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.loops import is_loop, with_bodies
 from nnef_grad.graph.names import with_plain_names
 from nnef_grad.graph.passes import prune, put_inputs_first
-from nnef_grad.graph.pipeline import run, run_all
+from nnef_grad.graph.pipeline import run, run_all, told
 from nnef_grad.graph.stops import without_stops
 from nnef_grad.graph.symbols import number_needed_by, refuse_symbols
 
@@ -148,7 +148,8 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
     graph, data = store_constants(graph, common.lacks, labels)
     _refuse(common.lacking(graph.operations), graph.names, runtimes)
     graph = put_inputs_first(graph)
-    verify(graph)
+    verify_order(graph)
+    told("lower", graph)
     # tract computes with codes what it has quantization info about.
     there = graph.labels if "tract" in common.names else graph.tensors
     quantization = {n: q for n, q in graph.quantization.items() if n in there}

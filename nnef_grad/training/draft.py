@@ -8,10 +8,11 @@ from typing import Any
 
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.simplify import simplify
-from nnef_grad.emit.verifier import verify
+from nnef_grad.emit.verifier import verify_order
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import prune, put_inputs_first
+from nnef_grad.graph.pipeline import told
 from nnef_grad.language.labels import label_key
 from nnef_grad.ops.registry import OpSet
 
@@ -104,7 +105,8 @@ class Draft:
         names = self.emit.assigned_names(graph.operations, self._supply.taken)
         # Headings show tensors that are not used, too.
         graph = replace(graph, names={**self.emit.hints, **names})
-        verify(graph)
+        verify_order(graph)
+        told("training-step", graph)
         return graph
 
 

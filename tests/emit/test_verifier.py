@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import nnef_grad
 from nnef_grad import Graph
+from nnef_grad.commandline import command
 from nnef_grad.commandline.cli import main
 from nnef_grad.emit.verifier import BrokenGraphError, verify
 from nnef_grad.graph import pipeline
@@ -143,3 +144,22 @@ def test_the_command_prints_the_graph_after_a_pass(tmp_path: Path) -> None:
         "warning: no pass 'fuse' has changed the graph; these have: differentiate, "
     )
     assert printed("fuse").startswith(missing)
+
+
+def test_nothing_broken_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = command._lower
+
+    def broken(*given: Any) -> Any:
+        made = whole(*given)
+        return made._replace(graph=with_tensors(wider, made.graph))
+
+    monkeypatch.setattr(command, "_lower", broken)
+    (tmp_path / "net.nnef").write_text(TEXT, "utf-8")
+    words = [str(tmp_path / "net.nnef"), "-o", str(tmp_path / "out.nnef")]
+    result = CliRunner().invoke(main, [*words, "--with-outputs"])
+    assert result.exit_code == 1
+    message = "error: this is a bug in nnef-grad (BrokenGraphError: z, of 'matmul', is"
+    assert message in result.stderr
+    assert {p.name for p in tmp_path.iterdir()} == {"net.nnef"}

@@ -11,6 +11,7 @@ from nnef_grad.base.arrays import Data
 from nnef_grad.base.choices import Target
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
+from nnef_grad.emit.verifier import verify
 from nnef_grad.frontends.onnx.entry import require_onnx
 from nnef_grad.frontends.onnx.model import InFile
 from nnef_grad.graph.ir import Graph
@@ -97,6 +98,7 @@ def write(
         names = " or ".join(f"'{name}'" for name in ONNX_TARGETS)
         raise UsageError(f"the target of an ONNX file is {names}, and not '{target}'")
     lowered = lower(graph, target)
+    verify(lowered.graph)
     arrays = {label_key(label): array for label, array in data.items()} | lowered.data
     labels = lowered.graph.labels.values()
     missing = ", ".join(
