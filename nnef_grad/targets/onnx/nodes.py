@@ -82,8 +82,8 @@ def _typed(value: Any, dtype: Any, title: str) -> Array:
 class Nodes:
     """The nodes of a graph, or of the body of a loop; the constants and arrays of the whole
     model, by name, and what tensors are called in the file that they are from. Bodies see
-    what is stored outside, and what is computed there unless that is carried as a state:
-    OpenVINO 2026.4 refuses bodies that see what is computed.
+    what is stored outside, and what is computed there, unless the model is portable: that is
+    then carried as a state, as OpenVINO 2026.4 refuses bodies that see what is computed.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class Nodes:
         appearance: InFile,
         around: Nodes | None = None,
         *,
-        carries: bool = False,
+        is_portable: bool = False,
     ) -> None:
         self._root: Nodes = around._root if around else self
-        self._carries = carries
+        self._is_portable = is_portable
         self._data = data
         self.made: list[Any] = []
         self.constants: list[Any] = []
@@ -364,6 +364,11 @@ class Nodes:
         return self._root._supply.fresh(hint)
 
     @property
+    def is_portable(self) -> bool:
+        """Whether other engines than ONNX Runtime are to read the model."""
+        return self._root._is_portable
+
+    @property
     def results(self) -> list[str]:
         """The names of the results of the operation."""
         assert self._operation is not None
@@ -405,7 +410,7 @@ class Nodes:
         """What the body sees whole that is a state for it, with what it is outside."""
         root = self._root
         stored = {*root.arrays, *(x.name for x in root.constants)}
-        whole = zip(loop.full, operands, strict=False) if root._carries else ()
+        whole = zip(loop.full, operands, strict=False) if self.is_portable else ()
         return {x: outer for x, outer in whole if self._names[outer] not in stored}
 
     def body(self, loop: Loop, operands: Sequence[Tensor]) -> Any:

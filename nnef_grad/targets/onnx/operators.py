@@ -134,10 +134,7 @@ _OPERATORS = {
     "leaky_relu": _Operator("LeakyRelu", _first, _named(alpha="alpha")),
     "local_response_normalization": _Operator("LRN", _first, _across_channels),
     "max": _Operator("Max", _aligned),
-    "max_reduce": _Operator("ReduceMax", _with_list("axes")),
-    "mean_reduce": _Operator("ReduceMean", _with_list("axes")),
     "min": _Operator("Min", _aligned),
-    "min_reduce": _Operator("ReduceMin", _with_list("axes")),
     "pow": _Operator("Pow", _aligned),
     "reshape": _Operator("Reshape", _with_shape),
     "select": _Operator("Where", _chosen),
@@ -145,7 +142,6 @@ _OPERATORS = {
     "softmax": _Operator("Softmax", _first, _axis),
     "sqr": _Operator("Mul", lambda nodes, op: _first(nodes, op) * 2),
     "squeeze": _Operator("Squeeze", _with_list("axes")),
-    "sum_reduce": _Operator("ReduceSum", _with_list("axes")),
     "tile": _Operator("Tile", _with_list("repeats")),
     "tract_core_broadcast": _Operator("Expand", _with_shape),
     "tract_core_cumsum": _Operator(
@@ -164,6 +160,28 @@ _OPERATORS = {
 def _write(nodes: Nodes, op: Operation) -> None:
     kind, operands, attributes = _OPERATORS[op.name]
     nodes.node(kind, operands(nodes, op), **attributes(op.settings))
+
+
+_REDUCTIONS = {
+    "max_reduce": "ReduceMax",
+    "mean_reduce": "ReduceMean",
+    "min_reduce": "ReduceMin",
+    "sum_reduce": "ReduceSum",
+}
+
+
+@writer(*_REDUCTIONS)
+def _reduce(nodes: Nodes, op: Operation) -> None:
+    """OpenVINO 2026.4 puts the elements of a reduction that keeps its axes in another order,
+    where its operand has got axes behind them.
+    """
+    kind, (x, axes) = _REDUCTIONS[op.name], _with_list("axes")(nodes, op)
+    if not nodes.is_portable:
+        nodes.node(kind, [x, axes])
+        return
+    hint = f"{nodes.results[0]}_without_axes"
+    reduced = nodes.node(kind, [x, axes], hint=hint, keepdims=0)
+    nodes.node("Unsqueeze", [reduced, axes])
 
 
 @writer("cast")

@@ -112,7 +112,7 @@ def write(
     )
     whole = in_double(lowered.graph)
     is_portable = is_portable or target == "onnx-portable"
-    nodes = Nodes(whole, arrays, appearance, carries=is_portable)
+    nodes = Nodes(whole, arrays, appearance, is_portable=is_portable)
     tensors = whole.tensors
     for name, value in (defaults or {}).items():
         tensor = tensors[name]
