@@ -5,6 +5,7 @@ from those before it.
 from __future__ import annotations
 
 import ast
+import csv
 import re
 from collections.abc import Container, Iterator
 from graphlib import TopologicalSorter
@@ -130,3 +131,18 @@ def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page
     links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)\s]*)?\)", path.read_text("utf-8"))
     assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+def test_the_table_says_how_large_the_package_is() -> None:
+    """Parts in hundreds of lines; what they give is for the reader to judge."""
+    path = PACKAGE.parent / "docs" / "tables" / "lines.csv"
+    with path.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    told = sum(int(row["lines"].replace(",", "")) for row in rows)
+    lines = sum(len(path.read_text("utf-8").splitlines()) for path in FILES)
+    assert told == pytest.approx(lines, rel=0.02)
+    parts = " ".join(row["part"] for row in rows)
+    small = {"interop", "torch", "model", "opening"}
+    assert all(
+        room in parts for room in {*ORDER, *ENTRANCE} - small - {"__init__", "__main__"}
+    )
