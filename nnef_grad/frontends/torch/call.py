@@ -27,6 +27,7 @@ from nnef_grad.frontends.conversion import MOST_ELEMENTS, Conversion
 from nnef_grad.frontends.expansions.windows import Axis
 from nnef_grad.frontends.torch.internals import Operator, schema
 from nnef_grad.frontends.torch.nodes import OPERANDS, reachable
+from nnef_grad.frontends.torch.selections import Selections
 from nnef_grad.frontends.torch.symbols import Symbols
 from nnef_grad.frontends.values import converted, dtype_of, is_known, is_uniform, simple
 from nnef_grad.frontends.view import View, entering
@@ -69,6 +70,7 @@ class ProgramValues(Conversion):
         drawn: for each input that stands for random numbers, what it must be drawn from.
         nodes: those of the program, and of its blocks.
         tensors: what the program has as parameters, buffers and constants.
+        selections: what masks take that depend on data.
         pools: for the places of maxima in planes, their indices in windows, and these.
     """
 
@@ -80,6 +82,7 @@ class ProgramValues(Conversion):
         self.nodes: tuple[Any, ...] = ()
         self.tensors: tuple[torch.Tensor, ...] = ()
         self.pools: dict[Tensor, tuple[Tensor, list[Axis]]] = {}
+        self.selections = Selections()
         self._casts: dict[tuple[Emitter, Tensor, str], Tensor] = {}
 
     @cached_property

@@ -351,6 +351,7 @@ class _Program:
         ]
         if not outputs:
             raise UsageError("the module returns no tensor")
+        reading.settle(outputs)
         inputs = (*self.inputs.values(), *reading.drawn)
         graph = _without_unused(reading.graph_of(name, inputs, outputs))
         # The new value of a buffer has the shape that the buffer has in torch.

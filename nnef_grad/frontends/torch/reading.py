@@ -81,11 +81,23 @@ class ProgramReading(ProgramValues):
                 self.take(results, node)
         raise AssertionError("a graph without results")
 
+    def settle(self, outputs: Sequence[Any]) -> None:
+        """Checks what masks have taken, when all is read.
+
+        Raises:
+            UnsupportedError: rows meet, or are returned, of which nobody knows how many.
+        """
+        found = [*self.selections.problems(self.nodes, self.emitter, outputs)]
+        if found:
+            raise UnsupportedError.collect(found)
+        self.selections.remove_copies(self.emitter)
+
     def take(self, results: dict[Any, Any], node: Any) -> None:
         """Reads an operation; if that fails, its results have no values."""
         self.emitter.module = _module(node)
         try:
-            results[node] = self._operation(results, node)
+            result = results[node] = self._operation(results, node)
+            self.selections.note(node.meta.get("val"), result, span_of(node))
         except NoValueError:
             pass
         except NnefGradError as error:

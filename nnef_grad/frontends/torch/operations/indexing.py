@@ -22,7 +22,7 @@ from nnef_grad.frontends.expansions.selection import (
     scatter_elements,
 )
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.torch.operations.refused import OF_DATA
+from nnef_grad.frontends.torch.operations.masks import put_where, rows_where
 from nnef_grad.frontends.torch.operations.shapes import (
     bounds,
     flat,
@@ -58,6 +58,11 @@ class Selection(NamedTuple):
         return [axis for axis in range(rank) if axis not in self.axes]
 
 
+def _is_of_data(index: Any) -> bool:
+    """Whether it is a mask that depends on data."""
+    return index is not None and dtype_of(index) == "logical" and not is_known(index)
+
+
 def _selection(call: Call, x: Any, indices: Sequence[Any]) -> Selection:
     """Masks are the indices of what is true in them."""
     entries: list[tuple[Any, Any]] = []
@@ -65,7 +70,6 @@ def _selection(call: Call, x: Any, indices: Sequence[Any]) -> Selection:
         is_old = node is not None and node.meta["val"].dtype == torch.uint8
         call.require(not is_old, "a mask must be of booleans: convert it with bool()")
         if index is not None and dtype_of(index) == "logical":
-            call.require(is_known(index), OF_DATA)
             entries += [(places, None) for places in np.nonzero(index)]
         else:
             entries.append((index, node))
@@ -117,6 +121,8 @@ def _joined(call: Call, x: Any, chosen: Selection, place: int) -> Any:
 @aten("index", "_unsafe_index")
 def index(call: Call, x: Any, indices: Sequence[Any]) -> Any:
     """The elements at indices, which may count from the end."""
+    if any(_is_of_data(index) for index in indices):
+        return rows_where(call, x, indices)
     x, chosen = _sliced(call, x, _selection(call, x, indices))
     if chosen.axes == chosen.ranges[:1]:
         return _joined(call, x, chosen, chosen.place)
@@ -196,9 +202,8 @@ def index_put(
     call: Call, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False
 ) -> Any:
     """Values in place of what is at indices, or added to it."""
-    masks = [i for i in indices if i is not None and dtype_of(i) == "logical"]
-    if masks and not is_known(masks):
-        return _put_where(call, x, indices, values, accumulate)
+    if any(_is_of_data(index) for index in indices):
+        return put_where(call, x, indices, values, accumulate)
     chosen = _selection(call, x, indices)
     numbers = _numbers(call, x, chosen)
     shape = shape_of(x)
@@ -221,26 +226,6 @@ def index_put(
     joined = _put(call, joined, numbers, updates, accumulate)
     whole = call.reshaped(joined, [*own, *outer], "whole")
     return move_axes(call, whole, [*range(len(own))], chosen.axes)
-
-
-def _put_where(
-    call: Call, x: Any, indices: Sequence[Any], values: Any, accumulate: bool
-) -> Any:
-    """The same values wherever a mask is true."""
-    (place, mask), *others = ((a, i) for a, i in enumerate(indices) if i is not None)
-    call.require(not others, OF_DATA)
-    rank, depth = len(shape_of(x)), len(shape_of(mask))
-    after = rank - place - depth
-    shape = [*shape_of(values)]
-    if len(shape) > after:
-        end = len(shape) - after
-        call.require(shape[end - 1] == 1, OF_DATA)
-        values = call.reshaped(values, [*shape[: end - 1], *[1] * depth, *shape[end:]])
-    hit = call.reshaped(mask, [*[1] * place, *shape_of(mask), *[1] * after], "mask")
-    (wide,) = call.aligned(values, rank=rank)
-    if accumulate:
-        return call("add", x, call("select", hit, wide, 0.0, hint="part"))
-    return call("select", hit, call.typed(wide, dtype_of(x)), x)
 
 
 def _put_one(call: Call, x: Any, numbers: Any, value: Any, axes: list[int]) -> Any:
@@ -401,8 +386,9 @@ def put(call: Call, x: Any, numbers: Any, source: Any, accumulate: bool = False)
 
 @aten("masked_select")
 def _masked_select(call: Call, x: Any, mask: Any) -> Any:
-    mask = call.known(mask, "the mask")
     shape = broadcast_shapes(shape_of(x), shape_of(mask))
+    if not is_known(mask):
+        return rows_where(call, call.broadcast(x, shape), [call.broadcast(mask, shape)])
     places = np.flatnonzero(np.broadcast_to(mask, shape))
     return rows(call, flat(call, call.broadcast(x, shape)), places, 0)
 

@@ -11,6 +11,8 @@ import numpy as np
 from nnef_grad.frontends.expansions.reductions import product as product_along
 from nnef_grad.frontends.expansions.reductions import running_sums
 from nnef_grad.frontends.torch.call import Call, aten
+from nnef_grad.frontends.torch.operations.masks import count_of, only_where, selected
+from nnef_grad.frontends.torch.selections import OF_DATA, Selection
 from nnef_grad.frontends.values import (
     broadcast_shapes,
     dtype_of,
@@ -75,7 +77,23 @@ def reduction(call: Call, x: Any, *_: Any) -> Any:
         x = _of_result(call, x)
     if name in ("all_reduce", "any_reduce"):
         x = call.typed(x, "logical")
-    return call.whole(reduced(call, name, x, *asked(call, x)))
+    along, is_kept = asked(call, x)
+    if (found := selected(call, along)) is not None:
+        return _of_rows(call, x, *found)
+    return call.whole(reduced(call, name, x, along, is_kept))
+
+
+def _of_rows(call: Call, x: Any, selection: Selection, axis: int) -> Any:
+    """The sum or the mean along the rows that a mask has taken, and other axes."""
+    along, is_kept = asked(call, x)
+    call.require(call.packet in ("sum", "mean"), OF_DATA)
+    part = only_where(call, x, selection, axis)
+    total = reduced(call, "sum_reduce", part, along, is_kept)
+    if call.packet == "sum":
+        return call.whole(total)
+    others = prod(shape_of(x)[other] for other in along if other != axis)
+    count = call("mul", count_of(call, selection), float(others), hint="count")
+    return call("div", *call.aligned(total, count))
 
 
 @aten("prod")

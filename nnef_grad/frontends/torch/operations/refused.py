@@ -6,8 +6,7 @@ from functools import partial
 from typing import NoReturn
 
 from nnef_grad.frontends.torch.call import Call, aten
-
-OF_DATA = "the shape would depend on input values: use where, or a product"
+from nnef_grad.frontends.torch.selections import OF_DATA
 
 _OUTSIDE = "NNEF does not have it: compute it outside, and make it an input"
 _NO_FORMULA = (

@@ -1,0 +1,161 @@
+"""Masks that depend on data: what they take is computed row by row, put back by the same mask, or
+summed; beside torch. Rows that meet, or are counted, are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from support.torch_gradients import compare
+from torch import Tensor, nn
+from torch.nn import functional as f
+
+import nnef_grad
+from nnef_grad.interop import from_torch
+
+
+class Module(nn.Module):  # type: ignore[misc]
+    """A function with two linear layers."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner, self.outer = nn.Linear(4, 8), nn.Linear(8, 4)
+        self.norm, self.moments = nn.LayerNorm(8), nn.BatchNorm1d(8)
+        self.function = function
+
+    def forward(self, x: Tensor, t: Tensor) -> Any:
+        """The function, with a mask of all elements and one of rows."""
+        return self.function(self, x, t, t > 0, t[..., 0] > 0)
+
+
+def changed(x: Tensor, mask: Tensor, values: Tensor) -> Tensor:
+    y = x.clone()
+    y[mask] = values
+    return y
+
+
+def log_tanh(x: Tensor) -> Tensor:
+    middle, right, left = (x > -1) & (x < 1), x >= 1, x <= -1
+    y = torch.zeros_like(x)
+    y[middle] = torch.tanh(x[middle])
+    y[right] = 0.3 * torch.log(2 * x[right])
+    y[left] = -0.3 * torch.log(-2 * x[left])
+    return y
+
+
+def layers(net: Any, x: Tensor) -> Tensor:
+    out: Tensor = net.outer(net.norm(net.inner(x)).relu())
+    return out
+
+
+RIGHT: dict[str, Callable[..., Any]] = {
+    "branches of a function": lambda net, x, t, m, r: log_tanh(2 * x),
+    "layers": lambda net, x, t, m, r: changed(x, r, layers(net, x[r])),
+    "a row of all": lambda net, x, t, m, r: (x[r] - x.mean(0)).pow(2).mean(),
+    "an axis behind": lambda net, x, t, m, r: x[:, t[0] > 0].sum(1),
+    "added": lambda net, x, t, m, r: x.index_put((m,), x[m].exp(), accumulate=True),
+    "of two tensors": lambda net, x, t, m, r: changed(x, m, x[m] * t[m].sin()),
+    "in place of others": lambda net, x, t, m, r: changed(torch.ones_like(x), m, t[m].exp()),
+    "two masks": lambda net, x, t, m, r: x[m].mean() + t[r].sum(),
+    "squares": lambda net, x, t, m, r: f.mse_loss(x[m], t[m]),
+    "a sum of distances": lambda net, x, t, m, r: f.l1_loss(x[m], t[m], reduction="sum"),
+    "probabilities": lambda net, x, t, m, r: f.binary_cross_entropy_with_logits(x[m], t[m].sigmoid()),
+    "classes of rows": lambda net, x, t, m, r: x[r].log_softmax(-1)[:, 1].mean(),
+    "a mask that is broadcast": lambda net, x, t, m, r: torch.masked_select(x, r[:, None]).sum(),
+    "elements": lambda net, x, t, m, r: torch.masked_select(x, m).mean(),
+    "rows and columns": lambda net, x, t, m, r: x[r].mean((0, 1), keepdim=True),
+    "beside one another": lambda net, x, t, m, r: torch.cat([x[r], t[r]], 1).mean(),
+    "moments of a row": lambda net, x, t, m, r: x[r].var(1).sum(),
+    "without their mean": lambda net, x, t, m, r: changed(x, m, x[m] - x[m].mean()),
+    "none": lambda net, x, t, m, r: x[t > 100].sum() + x.sum(),
+    "products of pairs": lambda net, x, t, m, r: (x[r].unsqueeze(1) @ t[r].unsqueeze(2)).sum(),
+    "roots of what is taken": lambda net, x, t, m, r: changed(x, m, t[m].sqrt()),
+    "a quotient": lambda net, x, t, m, r: (1 / t.relu()[m]).sum(),
+}  # fmt: skip
+
+
+def normal(seed: int, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_what_a_mask_takes(name: str) -> None:
+    module = Module(RIGHT[name]).eval()
+    given, fresh = ((normal(s, 6, 4), normal(s + 1, 6, 4)) for s in (0, 2))
+    compare(module, given, fresh)
+
+
+def test_axes_before_the_last_and_an_open_batch() -> None:
+    """The axes of the mask become one, and are two again."""
+    module = Module(RIGHT["layers"]).eval()
+    compare(
+        module,
+        (normal(0, 2, 3, 4), normal(1, 2, 3, 4)),
+        (normal(2, 2, 3, 4), normal(3, 2, 3, 4)),
+    )
+    n = torch.export.Dim("n", min=2)
+    shapes = {"x": {0: n}, "t": {0: n}}
+    model = from_torch(
+        module, (normal(0, 5, 4), normal(1, 5, 4)), dynamic_shapes=shapes
+    )
+    x, t = normal(2, 7, 4), normal(3, 7, 4)
+    fed = {n: v.numpy() for n, v in zip(model.graph.input_names, (x, t), strict=True)}
+    (found,) = nnef_grad.evaluate(model.graph, fed, model.data).values()
+    torch.testing.assert_close(
+        torch.tensor(found), module(x, t).double(), rtol=1e-5, atol=1e-5
+    )
+
+
+# By torch, or here.
+MEET = "needs the values of tensors|the shape would depend|rows meet"
+REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
+    "returned": (lambda net, x, t, m, r: x[m], "the shape would depend"),
+    "the largest": (lambda net, x, t, m, r: x[m].max(), "the shape would depend"),
+    "a softmax of rows": (
+        lambda net, x, t, m, r: changed(x, r, x[r].softmax(0)),
+        "computed row by row: rows meet in 'softmax'",
+    ),
+    "running sums": (
+        lambda net, x, t, m, r: changed(x, m, x[m].cumsum(0)),
+        "computed row by row: rows meet in",
+    ),
+    "moments of rows": (
+        lambda net, x, t, m, r: changed(x, r, net.outer(net.moments.train()(net.inner(x[r])))),
+        MEET,
+    ),
+    "their number": (lambda net, x, t, m, r: x[m].sum() / x[m].shape[0], "the shape would depend"),
+    "their numbers": (
+        lambda net, x, t, m, r: changed(x, m, x[m] * torch.arange(x[m].shape[0]).float()),
+        "the shape would depend",
+    ),
+    "the first of them": (lambda net, x, t, m, r: x[m][:1].sum(), MEET),
+    "turned around": (lambda net, x, t, m, r: changed(x, m, x[m].flip(0)), "rows meet"),
+    "each with each": (lambda net, x, t, m, r: (x[r] @ x[r].T).sum(), MEET),
+    "one by their number": (lambda net, x, t, m, r: x[m].sum() * (1 / x[m].shape[0]), MEET),
+    "added so often": (lambda net, x, t, m, r: torch.add(x, t, alpha=x[m].shape[0]), MEET),
+    "moved so far": (lambda net, x, t, m, r: torch.roll(x, [x[m].shape[0]], [0]), MEET),
+    "to that power": (lambda net, x, t, m, r: x.abs() ** x[m].shape[0], MEET),
+    "at least": (lambda net, x, t, m, r: x.clamp(min=x[m].shape[0]), MEET),
+    "a part of it": (lambda net, x, t, m, r: x.reshape(-1)[: x[m].shape[0]].sum(), MEET),
+    "ones in a row": (lambda net, x, t, m, r: x[m].sum() / torch.ones(x[m].shape[0]).sum(), MEET),
+    "ones like them": (lambda net, x, t, m, r: x[m].sum() / torch.ones_like(x[m]).sum(), MEET),
+    "a table of zeros": (
+        lambda net, x, t, m, r: x[m].sum() + x.new_zeros(x[m].shape[0], 2).add(1).sum(),
+        MEET,
+    ),
+    "a row repeated": (lambda net, x, t, m, r: x[:1, 0].expand(x[m].shape[0]).sum(), MEET),
+    "one more": (lambda net, x, t, m, r: torch.cat([x[m], x.new_zeros(1)]).sum(), MEET),
+    "in a row with others": (lambda net, x, t, m, r: torch.cat([x[r], t[r]]).mean(), MEET),
+    "a standard deviation": (lambda net, x, t, m, r: x[m].std(), MEET),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_rows_that_meet_are_refused(name: str) -> None:
+    function, message = REFUSED[name]
+    with pytest.raises(nnef_grad.UnsupportedError, match=message):
+        from_torch(Module(function).eval(), (normal(0, 6, 4), normal(1, 6, 4)))
