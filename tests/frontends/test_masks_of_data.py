@@ -110,8 +110,41 @@ def test_axes_before_the_last_and_an_open_batch() -> None:
     )
 
 
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_a_branch_takes_rows(is_alone: bool) -> None:
+    def then(x: Tensor, t: Tensor) -> Any:
+        y = x[t > 0].exp().sum()
+        return y if is_alone else (y,)
+
+    def otherwise(x: Tensor, t: Tensor) -> Any:
+        y = (x * t).sum()
+        return y if is_alone else (y,)
+
+    def branches(net: Any, x: Tensor, t: Tensor, *_: Tensor) -> Any:
+        y = torch.cond(x.sum() > 0, then, otherwise, (x, t))
+        return y if is_alone else y[0]
+
+    module = Module(branches).eval()
+    model = from_torch(module, (normal(0, 6, 4), normal(1, 6, 4)))
+    for sign in (1, -1):
+        x, t = sign * normal(2, 6, 4).abs(), normal(3, 6, 4)
+        fed = {
+            n: v.numpy() for n, v in zip(model.graph.input_names, (x, t), strict=True)
+        }
+        (found,) = nnef_grad.evaluate(model.graph, fed, model.data).values()
+        wanted = (x[t > 0].exp() if sign > 0 else x * t).sum()
+        assert found == pytest.approx(wanted.item(), rel=1e-5)
+
+
 # By torch, or here.
 MEET = "needs the values of tensors|the shape would depend|rows meet"
+
+
+def three(rows: Tensor) -> Tensor:
+    torch._check(rows.shape[0] == 3)
+    return rows
+
+
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "returned": (lambda net, x, t, m, r: x[m], "the shape would depend"),
     "the largest": (lambda net, x, t, m, r: x[m].max(), "the shape would depend"),
@@ -141,6 +174,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "to that power": (lambda net, x, t, m, r: x.abs() ** x[m].shape[0], MEET),
     "at least": (lambda net, x, t, m, r: x.clamp(min=x[m].shape[0]), MEET),
     "a part of it": (lambda net, x, t, m, r: x.reshape(-1)[: x[m].shape[0]].sum(), MEET),
+    "as many as the module says": (lambda net, x, t, m, r: three(x[r]).sum(0), "the shape would depend"),
     "ones in a row": (lambda net, x, t, m, r: x[m].sum() / torch.ones(x[m].shape[0]).sum(), MEET),
     "ones like them": (lambda net, x, t, m, r: x[m].sum() / torch.ones_like(x[m]).sum(), MEET),
     "a table of zeros": (

@@ -19,7 +19,7 @@ from nnef_grad.base.source import Span
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.frontends.torch.internals import Operator, pytree, schema
 from nnef_grad.frontends.torch.nodes import span_of
-from nnef_grad.frontends.torch.symbols import is_of_data
+from nnef_grad.frontends.torch.symbols import is_number_of_data, is_of_data
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import external
 from nnef_grad.graph.names import substitute
@@ -66,8 +66,7 @@ class Selections:
 
     def of(self, size: Any) -> Selection | None:
         """The selection whose size it is, in torch."""
-        expression = getattr(getattr(size, "node", None), "expr", None)
-        return self._of.get(expression) if expression is not None else None
+        return self._of.get(size.node.expr) if is_number_of_data(size) else None
 
     def add(self, size: Any, selection: Selection) -> Selection:
         """The selection of a size; an earlier one, if the mask was used before."""
@@ -101,7 +100,13 @@ class Selections:
         reached: set[Tensor] = set()
         for selection in self._of.values():
             found = self._reached(selection, emit.operations)
-            if not reached.isdisjoint(found) or not found.isdisjoint(outputs):
+            # What another emitter has emitted is not seen here.
+            is_seen = all(map(emit.knows, (*selection.taken, *selection.ends)))
+            if (
+                not is_seen
+                or not reached.isdisjoint(found)
+                or not found.isdisjoint(outputs)
+            ):
                 yield Problem(OF_DATA, selection.span)
                 continue
             reached |= found

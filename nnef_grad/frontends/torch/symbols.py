@@ -51,9 +51,8 @@ class Symbols:
     def learn(self, sizes: Sequence[Any], shape: Shape) -> None:
         """Takes extents that depend on data from a shape: with one, the data were known."""
         for size, extent in zip(sizes, shape, strict=False):
-            expression = getattr(getattr(size, "node", None), "expr", None)
-            if isinstance(expression, sympy.Symbol) and is_of_data(expression):
-                self.extents.setdefault(expression, extent)
+            if is_number_of_data(size):
+                self.extents.setdefault(size.node.expr, extent)
 
     def follow_from_inputs(self, sizes: Sequence[Any]) -> bool:
         """Whether sizes of PyTorch follow from the shapes of inputs, and not from data."""
@@ -79,6 +78,12 @@ class Symbols:
         if function := _FUNCTIONS.get(type(expression).__name__):
             return function(*parts)
         raise UnsupportedError(f"the extent {expression} has no polynomial of symbols")
+
+
+def is_number_of_data(size: Any) -> bool:
+    """Whether a size of PyTorch is a symbol for what depends on the values of tensors."""
+    expression = getattr(getattr(size, "node", None), "expr", None)
+    return isinstance(expression, sympy.Symbol) and is_of_data(expression)
 
 
 def is_of_data(symbol: Any) -> bool:

@@ -319,8 +319,11 @@ def branches(
     """Both branches, and a choice of each result; no gradient reaches the other branch."""
     if is_known(condition):
         return call.reading.run(then if condition else otherwise, operands)
-    results = (call.reading.run(branch, operands) for branch in (then, otherwise))
-    return chosen(call, condition, *results)
+    results = [call.reading.run(branch, operands) for branch in (then, otherwise)]
+    if isinstance(results[0], (list, tuple)):
+        return chosen(call, condition, *results)
+    (y,) = chosen(call, condition, *([x] for x in results))
+    return y
 
 
 @aten("bucketize")

@@ -10,6 +10,7 @@ import torch
 
 from nnef_grad.frontends.torch.call import Call
 from nnef_grad.frontends.torch.selections import OF_DATA, Selection
+from nnef_grad.frontends.torch.symbols import is_number_of_data
 from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.graph.ir import Tensor
 
@@ -96,7 +97,8 @@ def _alone(call: Call, indices: Sequence[Any]) -> tuple[int, Any]:
 
 
 def _selection(call: Call, size: Any, mask: Any) -> Selection:
-    call.require(isinstance(mask, Tensor), OF_DATA)
+    # Where the module says how many rows there are, torch has a number.
+    call.require(isinstance(mask, Tensor) and is_number_of_data(size), OF_DATA)
     row = call.reshaped(mask, [prod(shape_of(mask))], "row")
     made = Selection(mask, row, tuple(shape_of(mask)), call.span)
     found = call.reading.selections.add(size, made)
