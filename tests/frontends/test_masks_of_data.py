@@ -126,6 +126,8 @@ def test_a_branch_takes_rows(is_alone: bool) -> None:
 
     module = Module(branches).eval()
     model = from_torch(module, (normal(0, 6, 4), normal(1, 6, 4)))
+    # What torch 2.13 keeps of such a branch disturbs the export of later ones.
+    torch._dynamo.reset()
     for sign in (1, -1):
         x, t = sign * normal(2, 6, 4).abs(), normal(3, 6, 4)
         fed = {
