@@ -91,26 +91,21 @@ class Opened:
         """What the gradient of a tensor is called in a file."""
         return self.in_file.after(name, gradient) if self.in_file else gradient
 
-    def shape(self, name: str, backward: Backward) -> tuple[Any, ...]:
-        """The shape of the gradient of a tensor in a file, after an axis of examples where
-        there is one for each.
+    def shapes(self, backward: Backward) -> dict[str, Any]:
+        """The shapes that gradients have in a file, where others, by the names of what they
+        are of.
         """
-        own = backward.graph.tensors[backward.gradients[name]].shape
-        wanted = self.in_file.shapes.get(name) if self.in_file else None
-        if wanted is None or not backward.is_like_operands:
-            return own
-        return (*own[: int(backward.per_example)], *wanted)
+        return self.in_file.shapes_of_gradients(backward) if self.in_file else {}
 
-    def shown(self, row: CheckedGradient, backward: Backward) -> CheckedGradient:
-        """The comparison of a gradient, by the names and shapes that tensors have in the
-        file.
-        """
+    def shown(self, row: CheckedGradient, shapes: Mapping[str, Any]) -> CheckedGradient:
+        """The comparison of a gradient, by the names and `shapes` that are in the file."""
         names = self.in_file.names if self.in_file else {}
-        tensor, shape = names.get(row.tensor, row.tensor), row.shape
-        if self.in_file and row.tensor in self.in_file.shapes:
-            shape = self.shape(row.tensor, backward)
-        gradient = self.called(row.tensor, row.gradient)
-        return replace(row, tensor=tensor, gradient=gradient, shape=shape)
+        return replace(
+            row,
+            tensor=names.get(row.tensor, row.tensor),
+            gradient=self.called(row.tensor, row.gradient),
+            shape=shapes.get(row.tensor, row.shape),
+        )
 
     def named(self, words: Sequence[str]) -> list[str]:
         """The names in the graph of what a file may call otherwise."""

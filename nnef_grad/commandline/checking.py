@@ -149,8 +149,9 @@ class Checking:
         """How gradients compare, which is printed."""
         from nnef_grad.interpreter.gradcheck import Table
 
+        shapes, tensors = opened.shapes(backward), backward.graph.tensors
         table = Table(
-            (opened.called(name, gradient), opened.shape(name, backward))
+            (opened.called(name, gradient), shapes.get(name, tensors[gradient].shape))
             for name, gradient in backward.gradients.items()
         )
 
@@ -158,12 +159,12 @@ class Checking:
             self.progress.update(done, total)
             if not self.as_json:
                 heading = [table.heading] if done == 1 else []
-                line = table.row(opened.shown(row, backward))
+                line = table.row(opened.shown(row, shapes))
                 self.progress.print("\n".join([*heading, line]))
 
         with self.progress.stage("checking gradients"):
             checked = nnef_grad.check(graph, backward, report=report, **point)
-        shown = tuple(opened.shown(row, backward) for row in checked.gradients)
+        shown = tuple(opened.shown(row, shapes) for row in checked.gradients)
         told = replace(checked, gradients=shown)
         as_json = console.as_json(check=told.as_data()) if self.as_json else None
         console.print_message(as_json or checked.conclusion)

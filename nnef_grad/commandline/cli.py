@@ -59,6 +59,13 @@ class Command(click.Command):
         ]
         return super().parse_args(ctx, words)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command; passes are watched by whoever asks for it."""
+        from nnef_grad.commandline.passes import printed_after
+
+        with printed_after(ctx.params.pop("print_after")):
+            return super().invoke(ctx)
+
     def format_options(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
@@ -378,7 +385,5 @@ def main(**options: Any) -> None:
       nnef-grad model.nnef --wrt image,conv1 --batch 8 | less
     """
     from nnef_grad.commandline.command import compile_model
-    from nnef_grad.commandline.passes import printed_after
 
-    with printed_after(options.pop("print_after")):
-        compile_model(**options)
+    compile_model(**options)

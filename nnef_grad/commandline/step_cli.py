@@ -200,8 +200,6 @@ def main(**options: Any) -> None:
       nnef-grad-step model/ -o step/ --loss 'huber(delta = 0.5)' --target onnx
       nnef-grad-step model/ -o step/ --loss hinge --train 'classifier/*'
     """
-    from nnef_grad.commandline.passes import printed_after
     from nnef_grad.commandline.step_command import make_step
 
-    with printed_after(options.pop("print_after")):
-        make_step(**options)
+    make_step(**options)

@@ -130,10 +130,8 @@ def _may_equal(extent: Dimension, other: Dimension) -> bool:
     return extent == other or has_symbols((extent, other))
 
 
-def _verify_definitions(graph: Graph) -> set[Tensor]:
-    """Checks that tensors are defined once, before use, and have names of their own; returns
-    those that there are.
-    """
+def _verify_definitions(graph: Graph) -> None:
+    """Checks that tensors are defined once, before use, and have names of their own."""
     names = [graph.names[tensor] for op in graph.operations for tensor in op.outputs]
     if len({*names}) < len(names):
         raise BrokenGraphError("two tensors have one name")
@@ -147,7 +145,6 @@ def _verify_definitions(graph: Graph) -> set[Tensor]:
         defined.update(operation.outputs)
     if not defined.issuperset(graph.outputs):
         raise BrokenGraphError("an output is not defined")
-    return defined
 
 
 def _named(operation: Operation, graph: Graph) -> str:

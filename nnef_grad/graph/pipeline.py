@@ -4,7 +4,7 @@ same graph where there is nothing to do; what watches sees each that has changed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -42,15 +42,7 @@ def run(change: Pass, graph: Graph, *settings: Any) -> Graph:
     return changed
 
 
-def run_all(changes: Iterable[Pass], graph: Graph) -> Graph:
-    """The graph after passes."""
-    for change in changes:
-        graph = run(change, graph)
-    return graph
-
-
-def told(name: str, graph: Graph) -> Graph:
-    """The graph, which something called so has made, after those that watch have seen it."""
+def told(name: str, graph: Graph) -> None:
+    """Tells those that watch of a graph, which something called so has made."""
     for watch in _WATCHES.get():
         watch(name, graph)
-    return graph

@@ -27,7 +27,7 @@ from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.loops import is_loop, with_bodies
 from nnef_grad.graph.names import with_plain_names
 from nnef_grad.graph.passes import prune, put_inputs_first
-from nnef_grad.graph.pipeline import run, run_all, told
+from nnef_grad.graph.pipeline import run, told
 from nnef_grad.graph.stops import without_stops
 from nnef_grad.graph.symbols import number_needed_by, refuse_symbols
 
@@ -133,7 +133,7 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
         graph = with_plain_names(passes.put_steps(graph))
         _refuse(filter(is_loop, graph.operations), graph.names, [STANDARD])
         return Lowered(graph)
-    graph = run_all((without_stops, without_detours), graph)
+    graph = run(without_detours, run(without_stops, graph))
     common = CommonSubset(runtimes)
     if not common.registries:
         titles = " and ".join(runtime.title for runtime in runtimes)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.frozen import FrozenDict
 from nnef_grad.graph.ir import Graph, Shape
+
+if TYPE_CHECKING:
+    from nnef_grad.autodiff.backward import Backward
 
 # The metadata that says which initializers of a file are constants.
 FIXED = "nnef_grad.constants"
@@ -37,6 +40,18 @@ class InFile(NamedTuple):
         if name not in self.names or not other.endswith(name):
             return other
         return other.removesuffix(name) + self.names[name]
+
+    def shapes_of_gradients(self, backward: Backward) -> dict[str, Shape]:
+        """The shapes there of gradients, by the names of what they are of: after an axis of
+        examples where there is one for each.
+        """
+        tensors, named = backward.graph.tensors, backward.gradients.items()
+        leading = int(backward.per_example)
+        return {
+            name: (*tensors[gradient].shape[:leading], *self.shapes[name])
+            for name, gradient in (named if backward.is_like_operands else ())
+            if name in self.shapes
+        }
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,8 @@ def with_separated(model: Any, arrays: Mapping[str, Array]) -> dict[str, Array]:
     shapes = {name: x.dims for name, x in small.items()}
     shapes |= {name: array.shape for name, array in arrays.items()}
     found = Separation(graph.node, shapes)
+    if not found.copies:
+        return {**arrays}
     del graph.node[:]
     graph.node.extend(found.nodes)
     for copy, name in found.copies:

@@ -82,7 +82,7 @@ def write(
     """Writes a graph, lowered for a target; see `to_onnx`. `defaults` are the values of
     inputs that need not be fed, `metadata` what tensors are to each other, by name. What is
     portable may be read by other engines than ONNX Runtime: what a loop sees is carried as its
-    state (see `Nodes`), and square matrices are separated.
+    state (see `Nodes`), reductions keep no axes, and square matrices are separated.
     """
     require_onnx()
     from nnef_grad.targets.onnx import operators as _operators  # noqa: F401
@@ -144,14 +144,7 @@ def _with_gradients(
 
 
 def _with_shapes(own: InFile, backward: Backward) -> InFile:
-    """How tensors appear, and their gradients: in their shapes, after an axis of examples
-    where there is a gradient for each.
-    """
-    if not backward.is_like_operands:
-        return own
-    shapes, tensors = dict(own.shapes), backward.graph.tensors
-    for name, gradient in backward.gradients.items():
-        if (wanted := own.shapes.get(name)) is not None:
-            before = tensors[gradient].shape[: int(backward.per_example)]
-            shapes[gradient] = (*before, *wanted)
-    return own._replace(shapes=shapes)
+    """How tensors appear, and their gradients."""
+    found = own.shapes_of_gradients(backward)
+    shapes = {backward.gradients[name]: shape for name, shape in found.items()}
+    return own._replace(shapes={**own.shapes, **shapes})
