@@ -31,7 +31,7 @@ from nnef_grad.graph.extents import (
     symbols_in,
     symbols_of,
 )
-from nnef_grad.graph.quotients import replaced, with_atom
+from nnef_grad.graph.quotients import number_at, replaced, with_atom
 
 
 def is_not_negative(extent: Dimension, further: Iterable[Extent] = ()) -> bool:
@@ -219,13 +219,22 @@ _TRIED, _TOGETHER = 256, 4096
 
 
 def nominal(extent: Dimension) -> int:
-    """A number for an extent whose cost is estimated: no result may depend on it."""
+    """A number for an extent whose cost is estimated: no result may depend on it. Quotients
+    of several symbols may have a rest at their numbers.
+    """
     if not isinstance(extent, Extent):
         return extent
     wanted = {s: _BATCH if _says_batch(s) else _SMALL for s in symbols_in(extent)}
-    number = extent.at({s.name: near(s, n) for s, n in wanted.items()})
-    assert isinstance(number, int)
-    return number
+    numbers = {s.name: near(s, n) for s, n in wanted.items()}
+
+    def number(atom: Atom) -> Dimension | None:
+        if isinstance(atom, Quotient) and atom.is_exact:
+            return nominal(atom.whole) // nominal(atom.by)
+        return number_at(atom, numbers)
+
+    found = replaced(extent, number)
+    assert isinstance(found, int)
+    return found
 
 
 def examples(
@@ -324,15 +333,15 @@ def unmet(known: Known, numbers: Mapping[str, int]) -> str:
     """What a network needs and numbers of its symbols do not give, in words; empty if that is
     nothing, as far as they are all the symbols in it.
     """
-    for zero in known.zeros:
-        try:
+    try:
+        for zero in known.zeros:
             value = zero.at(numbers)
-        except InvalidGraphError as error:
-            return str(error)
-        if not isinstance(value, Extent) and value != 0:
-            return f"{zero} must be 0, and is {value}"
-    for extent in known.not_negative:
-        value = extent.at(numbers)
-        if not isinstance(value, Extent) and value < 0:
-            return f"{extent} must not be negative, and is {value}"
+            if not isinstance(value, Extent) and value != 0:
+                return f"{zero} must be 0, and is {value}"
+        for extent in known.not_negative:
+            value = extent.at(numbers)
+            if not isinstance(value, Extent) and value < 0:
+                return f"{extent} must not be negative, and is {value}"
+    except InvalidGraphError as error:
+        return str(error)
     return ""

@@ -95,7 +95,7 @@ def with_atom(extent: Dimension, atom: Atom, other: Dimension) -> Dimension:
 
 def with_numbers(extent: Extent, numbers: Mapping[str, int]) -> Dimension:
     """An extent with numbers in the place of some of its symbols."""
-    return replaced(extent, lambda atom: _number_at(atom, numbers))
+    return replaced(extent, lambda atom: number_at(atom, numbers))
 
 
 def numbers_as(symbol: Symbol, other: Symbol) -> Any:
@@ -103,7 +103,8 @@ def numbers_as(symbol: Symbol, other: Symbol) -> Any:
     return exact_quotient(extent_of(symbol) - other.rest, other.step)
 
 
-def _number_at(atom: Atom, numbers: Mapping[str, int]) -> Dimension | None:
+def number_at(atom: Atom, numbers: Mapping[str, int]) -> Dimension | None:
+    """The number of an atom, if it is one of these symbols."""
     if not isinstance(atom, Symbol) or atom.name not in numbers:
         return None
     number, rest = divmod(numbers[atom.name] - atom.rest, atom.step)

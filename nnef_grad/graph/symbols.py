@@ -77,7 +77,12 @@ def with_numbers(graph: Graph, numbers: Mapping[str, int]) -> Graph:
     for known in {s.known for s in symbols_in(tuple(x.shape for x in graph.inputs))}:
         if message := unmet(known, numbers):
             raise InvalidGraphError(f"the network does not take these sizes: {message}")
-    return _with_numbers(graph, numbers)
+    try:
+        return _with_numbers(graph, numbers)
+    except InvalidGraphError as error:
+        sizes = ", ".join(f"{name} = {n}" for name, n in numbers.items())
+        message = f"the network does not take {sizes}: {error.message}"
+        raise InvalidGraphError(message, error.span, remedy="symbol") from None
 
 
 def _with_numbers(graph: Graph, numbers: Mapping[str, int]) -> Graph:

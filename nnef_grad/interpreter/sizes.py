@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import zip_longest
 
+from nnef_grad.base.errors import InvalidGraphError
 from nnef_grad.graph.bounds import all_near
 from nnef_grad.graph.extents import Dimension, Extent, symbols_in
 from nnef_grad.graph.ir import Graph, Operation, Shape
@@ -31,7 +32,11 @@ def at_numbers(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
 
 def _fits(graph: Graph, numbers: Mapping[str, int]) -> bool:
     between = (op for op in graph.operations if op.name in BROADCASTING)
-    return all(_is_defined(op, numbers) for op in between)
+    try:
+        return all(_is_defined(op, numbers) for op in between)
+    except InvalidGraphError:
+        # A quotient of several symbols has a rest.
+        return False
 
 
 def _is_defined(operation: Operation, numbers: Mapping[str, int]) -> bool:

@@ -21,7 +21,7 @@ from nnef_grad.graph.extents import (
     symbols_of,
 )
 from nnef_grad.graph.learning import equal
-from nnef_grad.graph.quotients import maximum, minimum
+from nnef_grad.graph.quotients import exact_quotient, maximum, minimum
 
 B, S = symbol("B"), symbol("S")
 OPERATORS: tuple[Callable[[Any, Any], Any], ...] = (
@@ -184,3 +184,10 @@ def test_what_may_be() -> None:
     assert not may_exceed(1 - B, 0)
     assert not may_exceed(3, 3)
     assert (nominal(3), nominal(2 * B + 1)) == (3, 17)
+
+
+def test_a_cost_needs_no_numbers_that_fit_one_another() -> None:
+    """As where a network says that two sizes together are a multiple of 105."""
+    extent = exact_quotient(B * S, 105)
+    assert nominal(extent) == nominal(B) * nominal(S) // 105
+    assert nominal(2 * extent + B) == 2 * nominal(extent) + nominal(B)
