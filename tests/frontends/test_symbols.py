@@ -287,6 +287,34 @@ def test_gradients_are_checked_at_numbers() -> None:
     assert {g.shape for g in given.gradients} >= {(2, 3)}
 
 
+TWO_SIZES = """version 1.0;
+extension tract_registry tract_core;
+extension tract_symbol B;
+extension tract_symbol T;
+graph net(x) -> (y)
+{
+    x = external(shape = [B, T]);
+"""
+
+
+@pytest.mark.parametrize(
+    ("part", "found"),
+    [
+        # Both sizes together are a multiple of 35.
+        ("y = tanh(reshape(x, shape = [-1, 35]));", (35, 35)),
+        # T is 80, or 1.
+        ("y = x * variable(shape = [1, 80], label = 'w');", (8, 80)),
+    ],
+)
+def test_gradients_are_checked_where_sizes_fit(
+    part: str, found: tuple[int, ...]
+) -> None:
+    graph = nnef_grad.loads(f"{TWO_SIZES} {part} }}")
+    checked = nnef_grad.check(graph, nnef_grad.differentiate(graph, wrt="inputs"))
+    assert checked.passed
+    assert [g.shape for g in checked.gradients] == [found]
+
+
 # ---- Training ----
 
 NORMALIZED = """version 1.0;
