@@ -102,6 +102,10 @@ class Ranges:
                 self._least[operand] = least
                 self._ranges.pop(operand, None)
 
+    def assume_finite(self, tensor: Tensor) -> None:
+        """Assumes of a tensor that all of it is finite that counts."""
+        self._ranges[tensor] = FINITE
+
     def _find(self, tensor: Tensor) -> None:
         """Finds the range of a tensor, after those of what it is computed from."""
         # That may be a long chain.

@@ -75,6 +75,12 @@ RIGHT: dict[str, Callable[..., Any]] = {
     "products of pairs": lambda net, x, t, m, r: (x[r].unsqueeze(1) @ t[r].unsqueeze(2)).sum(),
     "roots of what is taken": lambda net, x, t, m, r: changed(x, m, t[m].sqrt()),
     "a quotient": lambda net, x, t, m, r: (1 / t.relu()[m]).sum(),
+    "logarithms into layers": lambda net, x, t, m, r: changed(x, r, layers(net, t[r, :1].log().expand(-1, 4))),
+    "quotients into layers": lambda net, x, t, m, r: net.inner((1 / t.relu())[r][:, :1].expand(-1, 4)).sum(),
+    "distances into layers": lambda net, x, t, m, r: (net.inner.weight @ t[r, :1].sqrt().expand(-1, 4).T).sum(1),
+    "attention": lambda net, x, t, m, r: changed(x, r, f.scaled_dot_product_attention(x[r], t, t)),
+    "a mask of a mean": lambda net, x, t, m, r: x[x > x[m].mean()].exp().sum(),
+    "into what was summed": lambda net, x, t, m, r: changed(x * x[m].sum(), m, x[m] * 2),
 }  # fmt: skip
 
 
@@ -187,6 +193,11 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "one more": (lambda net, x, t, m, r: torch.cat([x[m], x.new_zeros(1)]).sum(), MEET),
     "in a row with others": (lambda net, x, t, m, r: torch.cat([x[r], t[r]]).mean(), MEET),
     "a standard deviation": (lambda net, x, t, m, r: x[m].std(), MEET),
+    "into what met": (lambda net, x, t, m, r: changed(x * x[m].norm(), m, x[m] * 2), MEET),
+    "into what met in others": (lambda net, x, t, m, r: changed(x * x[m].prod(), x > 0, x[x > 0]), MEET),
+    "a mask of what met": (lambda net, x, t, m, r: x[x > x[m].norm() - 2].sum(), MEET),
+    "a mask of the first": (lambda net, x, t, m, r: changed(x, x > x[r][0], 2 * x[x > x[r][0]]), MEET),
+    "their number returned": (lambda net, x, t, m, r: (x.sum(), x[m].shape[0]), MEET),
 }  # fmt: skip
 
 

@@ -90,7 +90,7 @@ class ProgramReading(ProgramValues):
         found = [*self.selections.problems(self.nodes, self.emitter, outputs)]
         if found:
             raise UnsupportedError.collect(found)
-        self.selections.remove_copies(self.emitter)
+        self.selections.finish(self.emitter, self.supply.fresh)
 
     def take(self, results: dict[Any, Any], node: Any) -> None:
         """Reads an operation; if that fails, its results have no values."""

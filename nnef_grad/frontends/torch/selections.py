@@ -7,14 +7,17 @@ summed where it is true. That they do is found out as for the examples of a batc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import torch
 
 from nnef_grad.autodiff.examples import find_examples
-from nnef_grad.base.errors import NnefGradError, Problem
+from nnef_grad.autodiff.places import Place
+from nnef_grad.autodiff.ranges import Ranges
+from nnef_grad.base.errors import NnefGradError, Problem, UnsupportedError
 from nnef_grad.base.source import Span
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.frontends.torch.internals import Operator, pytree, schema
@@ -23,6 +26,7 @@ from nnef_grad.frontends.torch.symbols import is_number_of_data, is_of_data
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import external
 from nnef_grad.graph.names import substitute
+from nnef_grad.ops.traits import BROADCASTING
 
 # The parameters of operations that are shapes.
 _SHAPES = ("size", "shape")
@@ -40,6 +44,8 @@ class Selection:
         span: where it takes something first.
         taken: copies of what it takes of, with the axis of the rows, and the originals.
         ends: what is put back or summed, with the axis of the rows.
+        results: what rows become there, and the rows: all else that it is made of counts.
+        places: where the rows are in what is computed of them.
     """
 
     mask: Tensor
@@ -48,10 +54,26 @@ class Selection:
     span: Span
     taken: dict[Tensor, tuple[int, Any]] = field(default_factory=dict)
     ends: dict[Tensor, int] = field(default_factory=dict)
+    results: dict[Tensor, Any] = field(default_factory=dict)
+    places: Mapping[Tensor, Place] = field(default_factory=dict)
 
     def is_of(self, mask: Any) -> bool:
         """Whether it is that of a mask."""
         return self.mask is mask
+
+    def end(self, rows: Any, axis: int, operand: Any, result: Any) -> None:
+        """Notes where rows end: as an operand of what they become."""
+        if isinstance(rows, Tensor):
+            self.ends[rows] = axis
+        self.results[result] = operand
+
+    def wide_mask(self, x: Tensor) -> list[Any]:
+        """The shape of the mask that is broadcast to rows."""
+        axis, inner = self.places[x]
+        count = prod(self.shape)
+        if inner != 1 or x.shape[axis] != count:
+            raise UnsupportedError(OF_DATA, self.span)
+        return [count if at == axis else 1 for at in range(x.rank)]
 
 
 class Selections:
@@ -59,8 +81,6 @@ class Selections:
 
     def __init__(self) -> None:
         self._of: dict[Any, Selection] = {}
-        # What rows become where they are put back or summed.
-        self._results: set[Tensor] = set()
         # What torch says has a row for each that is taken.
         self._rows: list[tuple[Any, Span]] = []
 
@@ -71,12 +91,6 @@ class Selections:
     def add(self, size: Any, selection: Selection) -> Selection:
         """The selection of a size; an earlier one, if the mask was used before."""
         return self._of.setdefault(size.node.expr, selection)
-
-    def end(self, selection: Selection, rows: Any, axis: int, result: Any) -> None:
-        """Notes where rows end, and what they become there."""
-        if isinstance(rows, Tensor):
-            selection.ends[rows] = axis
-        self._results.add(result)
 
     def note(self, fake: Any, value: Any, span: Span) -> None:
         """Notes a value, if torch says that it has a row for each that is taken."""
@@ -111,7 +125,7 @@ class Selections:
                 continue
             reached |= found
             try:
-                _refuse_meeting(selection, found, emit)
+                selection.places = _places(selection, found, emit)
             except NnefGradError as error:
                 why = error.message.replace("the examples of the batch", "rows")
                 message = f"{OF_DATA}; what it takes is computed row by row: {why}"
@@ -121,14 +135,43 @@ class Selections:
             if not isinstance(value, Tensor) or value not in reached:
                 yield Problem(OF_DATA, span)
 
-    def remove_copies(self, emit: Emitter) -> None:
-        """Puts originals in place of copies."""
+    def finish(self, emit: Emitter, fresh: Callable[[str], str]) -> None:
+        """Puts originals in place of copies, and zeros where rows that are not taken may
+        be infinite: zero times these, as in the gradient of a layer's weights, is no number.
+        """
+        if not self._of:
+            return
         taken = (s.taken.items() for s in self._of.values())
         originals = {copy: x for items in taken for copy, (_, x) in items}
-        kept = (op for op in emit.operations if originals.keys().isdisjoint(op.outputs))
-        emit.operations[:] = [substitute(op, originals) for op in kept]
+        ranges, read = Ranges(emit.producers), [*emit.operations]
+        emit.operations.clear()
+        for operation in read:
+            if originals.keys().isdisjoint(operation.outputs):
+                zeros = self._with_zeros(operation, ranges, emit, fresh)
+                emit.append(substitute(operation, originals | zeros), is_shared=False)
         for copy in originals:
             del emit.names[copy]
+
+    def _with_zeros(
+        self,
+        operation: Operation,
+        ranges: Ranges,
+        emit: Emitter,
+        fresh: Callable[[str], str],
+    ) -> dict[Tensor, Any]:
+        """Rows that meet what they share, such as weights."""
+        if operation.name in BROADCASTING:
+            return {}
+        zeros = {
+            x: _with_zeros(selection, x, emit, fresh)
+            for selection in self._of.values()
+            if any(x not in selection.places for x in operation.inputs)
+            for x in operation.inputs
+            if x in selection.places and not ranges.of(x).is_finite
+        }
+        for rows in zeros.values():
+            ranges.assume_finite(rows)
+        return zeros
 
     def _reached(
         self, selection: Selection, operations: Sequence[Operation]
@@ -136,22 +179,17 @@ class Selections:
         """The rows, and what is made of them, until they end."""
         reached = {*selection.taken}
         for operation in operations:
-            if not reached.isdisjoint(operation.inputs):
+            ending = {selection.results.get(y) for y in operation.outputs}
+            if not reached.isdisjoint({*operation.inputs} - ending):
                 reached.update(operation.outputs)
-                reached -= self._results
         return reached
 
     def _counted(self, nodes: Sequence[Any]) -> Iterator[Problem]:
         """Where how many rows there are is a number, and no extent."""
         for node in nodes:
-            if isinstance(node.target, Operator):
-                names = [p.name for p in schema(node.target).arguments]
-                given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-                others = [x for name, x in given.items() if name not in _SHAPES]
-                leaves = pytree.tree_leaves(others)
-                numbers = (getattr(x, "meta", {}).get("val") for x in leaves)
-                if any(map(self._is_of_rows, numbers)):
-                    yield Problem(OF_DATA, span_of(node))
+            for leaf in pytree.tree_leaves(_without_shapes(node)):
+                if self._is_of_rows(getattr(leaf, "meta", {}).get("val")):
+                    yield Problem(OF_DATA, span_of(leaf))
 
     def _is_of_rows(self, number: Any) -> bool:
         """Whether a number of torch follows from how many rows there are."""
@@ -161,8 +199,34 @@ class Selections:
         return not symbols.isdisjoint(self._of)
 
 
-def _refuse_meeting(selection: Selection, reached: set[Tensor], emit: Emitter) -> None:
-    """Refuses rows that meet before they end."""
+def _without_shapes(node: Any) -> Any:
+    """What is given to an operation, or returned, but for shapes."""
+    if not isinstance(node.target, Operator):
+        return node.args if node.op == "output" else ()
+    names = [p.name for p in schema(node.target).arguments]
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    return [x for name, x in given.items() if name not in _SHAPES]
+
+
+def _with_zeros(
+    selection: Selection, x: Tensor, emit: Emitter, fresh: Callable[[str], str]
+) -> Any:
+    """Rows, with zeros for those that the mask has not taken."""
+    shape = selection.wide_mask(x)
+    _, x = selection.taken.get(x, (0, x))
+    name = emit.called(x)
+    mask = emit.emit_named(
+        fresh(f"{name}_mask"), "reshape", input=selection.row, shape=shape
+    )
+    return emit.emit_named(
+        fresh(f"{name}_inside"), "select", condition=mask, true_value=x, false_value=0.0
+    )
+
+
+def _places(
+    selection: Selection, reached: set[Tensor], emit: Emitter
+) -> Mapping[Tensor, Place]:
+    """Where rows are; refuses those that meet before they end."""
     made = [op for op in emit.operations if not reached.isdisjoint(op.inputs)]
     made = [op for op in made if not reached.isdisjoint(op.outputs)]
     own = {tensor for op in made for tensor in op.outputs}
@@ -177,4 +241,4 @@ def _refuse_meeting(selection: Selection, reached: set[Tensor], emit: Emitter) -
         **{x: axis for x, (axis, _) in selection.taken.items()},
         **selection.ends,
     }
-    find_examples(graph, axes, ends, (), (), emit.opset)
+    return find_examples(graph, axes, ends, (), (), emit.opset).places

@@ -49,9 +49,10 @@ def put_where(
     (wide,) = call.aligned(wide, rank=rank)
     other = 0.0 if accumulate else x
     hint = "part" if accumulate else None
-    put = call("select", hit, call.typed(wide, dtype_of(x)), other, hint=hint)
+    wide = call.typed(wide, dtype_of(x))
+    put = call("select", hit, wide, other, hint=hint)
     if selection is not None:
-        call.reading.selections.end(selection, values, axis, put)
+        selection.end(values, axis, wide, put)
     return call("add", x, put) if accumulate else put
 
 
@@ -78,7 +79,7 @@ def only_where(call: Call, x: Any, selection: Selection, axis: int) -> Any:
     wide[axis] = prod(selection.shape)
     hit = call.reshaped(selection.row, wide, "mask")
     part = call("select", hit, x, 0.0, hint="part")
-    call.reading.selections.end(selection, x, axis, part)
+    selection.end(x, axis, x, part)
     return part
 
 
