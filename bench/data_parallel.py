@@ -18,6 +18,7 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 import nnef_grad
+from nnef_grad.graph.extents import as_numbers
 from nnef_grad.torch import Module
 
 SAMPLES = Path(__file__).parents[1] / "samples"
@@ -31,7 +32,7 @@ def main() -> None:
     for name in ("mlp", "convnet"):
         graph = nnef_grad.load(SAMPLES / f"{name}.nnef")
         module = new_module(graph)
-        speed = max(speeds(module, graph.inputs[0].shape[1:]))
+        speed = max(speeds(module, as_numbers(graph.inputs[0].shape[1:])))
         count = sum(parameter.numel() for parameter in module.parameters())
         if distributed.get_rank() == 0:
             processes = distributed.get_world_size()

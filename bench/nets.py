@@ -16,6 +16,7 @@ import numpy.typing as npt
 import nnef_grad
 from bench.published import PUBLISHED
 from nnef_grad import Graph
+from nnef_grad.graph.extents import as_numbers
 from nnef_grad.model import declared_variables
 
 HEAD = "version 1.0;"
@@ -317,7 +318,7 @@ def random_data(graph: Graph) -> dict[str, npt.NDArray[np.float32]]:
     """
     generator = np.random.default_rng(0)
     return {
-        v.label: _weights(generator, v.label, v.shape)
+        v.label: _weights(generator, v.label, as_numbers(v.shape))
         for v in declared_variables(graph)
     }
 

@@ -12,6 +12,7 @@ from bench.processes import FailedError
 from bench.rows import Measured, Skipped
 from bench.settings import Settings
 from nnef_grad import Graph
+from nnef_grad.graph.extents import as_numbers
 
 
 class Pair(NamedTuple):
@@ -41,7 +42,9 @@ def write_pair(
         lowered = nnef_grad.lower(model, targets[name])
         nnef_grad.save(lowered.graph, folder / name, data={**data, **lowered.data})
         pair.folders[name] = str(folder / name)
-        pair.shapes[name] = [tensor.shape for tensor in lowered.graph.inputs]
+        pair.shapes[name] = [
+            as_numbers(tensor.shape) for tensor in lowered.graph.inputs
+        ]
     return pair
 
 

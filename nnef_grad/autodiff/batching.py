@@ -19,7 +19,7 @@ from nnef_grad.base.errors import NoDerivativeError
 from nnef_grad.emit.bodies import Decompose, inline, is_short, unrolled
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate_body
-from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import with_suffix
 from nnef_grad.ops import traits
@@ -110,7 +110,7 @@ class _Many:
     many: Mapping[Tensor, Tensor]
 
     @property
-    def count(self) -> int:
+    def count(self) -> Dimension:
         """How many values there are: the extent of the new axis."""
         return next(iter(self.many.values())).shape[0]
 
@@ -290,7 +290,7 @@ def _by_channels(op: _Many, x: Tensor, w: Tensor) -> Tensor:
 
 
 def _convolved(
-    op: _Many, images: Tensor, filters: Tensor, channels: int, **attributes: Any
+    op: _Many, images: Tensor, filters: Tensor, channels: Dimension, **attributes: Any
 ) -> Tensor:
     """The operation on other images, with other filters, which give some channels."""
     shape = op.operation.settings.get("output_shape")
@@ -302,7 +302,7 @@ def _convolved(
     return convolved
 
 
-def _groups(op: _Many, x: Tensor) -> int:
+def _groups(op: _Many, x: Tensor) -> Dimension:
     """The number of groups; 0 is one for each channel of the large side."""
     groups: int = op.operation.settings["groups"]
     return groups or (x.shape[1] if op.operation.name == "conv" else op.whole[2])

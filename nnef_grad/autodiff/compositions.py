@@ -32,7 +32,7 @@ from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.bounds import nominal
-from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.passes import prune
 from nnef_grad.graph.symbols import refuse_symbols
@@ -175,7 +175,7 @@ def identity(emit: Emitter, seed: Tensor, axis: int | None) -> Tensor:
         return reshaped(emit, identity, (rows, *one), hint=name)
     shape = (rows, *one[:axis], 1, *one[axis:])
     single = reshaped(emit, identity, shape, hint="one_example")
-    repeats = [1] * len(shape)
+    repeats: list[Dimension] = [1] * len(shape)
     repeats[axis + 1] = seed.shape[axis]
     return emit("tile", single, repeats=repeats, hint=name)
 

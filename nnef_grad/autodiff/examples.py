@@ -27,6 +27,7 @@ from nnef_grad.autodiff.places import (
 from nnef_grad.base.errors import NoDerivativeError, UsageError
 from nnef_grad.emit.bodies import Decompose, inline, is_short, unrolled
 from nnef_grad.emit.evaluation import instantiate_body
+from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.ops.registry import OpSet
 
@@ -43,7 +44,7 @@ class Examples:
         own: these constants.
     """
 
-    count: int
+    count: Dimension
     places: Mapping[Tensor, Place]
     operands: Mapping[Operation, Mapping[Tensor, Place]] = field(default_factory=dict)
     own: Set[Tensor] = frozenset()
@@ -143,7 +144,7 @@ def _check_outputs(
     graph: Graph,
     axes: Axes,
     outputs: Iterable[Tensor],
-    count: int,
+    count: Dimension,
     places: Mapping[Tensor, Place] | None = None,
 ) -> None:
     for y in outputs:
@@ -169,7 +170,7 @@ def _dependent(
 def _repeated_in(
     operations: Sequence[Operation],
     found: Mapping[Tensor, Place],
-    count: int,
+    count: Dimension,
 ) -> dict[Tensor, Place]:
     """What makes shared tensors have an item for each example: themselves, or data that they
     are made of, such as the first state of a recurrent layer.
@@ -231,7 +232,7 @@ def _needed(
     return found[::-1]
 
 
-def _count(graph: Graph, operations: Iterable[Operation], axes: Axes) -> int:
+def _count(graph: Graph, operations: Iterable[Operation], axes: Axes) -> Dimension:
     """How many examples there are: the extent of the axis of all inputs that have them."""
     needed = (op.outputs[0] for op in operations if op.name == "external")
     inputs = [x for x in needed if has_examples(x, axes)]
@@ -258,7 +259,7 @@ class _Search:
     def __init__(
         self,
         graph: Graph,
-        count: int,
+        count: Dimension,
         axes: Axes,
         repeated: Mapping[Tensor, Place],
     ) -> None:

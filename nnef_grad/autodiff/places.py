@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NamedTuple
 
+from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops import traits
 from nnef_grad.ops.conv import groups_of
@@ -46,7 +47,7 @@ class Use:
     """An operation, the number of examples, and where they are in its operands."""
 
     operation: Operation
-    count: int
+    count: Dimension
     at: Mapping[Tensor, Place]
     # Where they are to be in the result, if no operand has them.
     wanted: Place | None = None

@@ -10,6 +10,7 @@ from typing import Any
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.split import Split
 from nnef_grad.base.public import public
+from nnef_grad.graph.extents import as_numbers
 from nnef_grad.graph.ir import Graph, Shape
 from nnef_grad.graph.printer import print_operation
 from nnef_grad.graph.symbols import refuse_symbols
@@ -112,7 +113,7 @@ def statistics(graph: Graph | Backward) -> Statistics:
     return Statistics(
         flat.name,
         len(flat.operations),
-        sum(prod(variable.shape) for variable in flat.variables),
+        sum(prod(as_numbers(variable.shape)) for variable in flat.variables),
         sum(cost.multiply_adds for cost in costs),
         sum(map(byte_size, flat.inputs)),
         sum(map(byte_size, flat.variables)),

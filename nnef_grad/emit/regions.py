@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import Evaluator
+from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.language.library import FragmentFile
 from nnef_grad.ops.parts import section
@@ -84,8 +85,8 @@ class _Axis(NamedTuple):
     """
 
     number: int
-    extent: int
-    size: int
+    extent: Dimension
+    size: Dimension
     first: int
     last: int
 

@@ -16,7 +16,7 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.simplify import simplify
 from nnef_grad.frontends.reading import Reading
 from nnef_grad.frontends.values import DTYPES, is_known, is_uniform
-from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.extents import as_numbers, has_symbols
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor, map_tensors
 from nnef_grad.graph.passes import carry_quantization, prune
 from nnef_grad.graph.symbols import numbers_of, with_numbers
@@ -44,7 +44,7 @@ def known_input(
             f"the constant '{name}' has the shape {list(array.shape)}: {wanted}"
         )
     if not has_symbols(shape):
-        return np.broadcast_to(array, shape).copy()
+        return np.broadcast_to(array, as_numbers(shape)).copy()
     settings = {"shape": list(shape), "value": [array.item()]}
     return reading.standard("constant", [], settings, dtype, name, _NOWHERE)
 

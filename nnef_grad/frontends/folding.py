@@ -88,7 +88,7 @@ def _work(operation: Operation) -> int:
     pads = [(0, 0)] * len(given) + list(settings.get("padding") or ())
     padded = prod(n + sum(p) for n, p in zip(given[::-1], pads[::-1], strict=False))
     windows: int = prod(settings.get("size") or ())
-    return int((elements + max(padded, 0)) * windows) + multiply_adds(operation)
+    return int((elements + max(padded, 0)) * windows + multiply_adds(operation))
 
 
 def _arrays(type_: Type, value: Any, dtype: str | None) -> Any:

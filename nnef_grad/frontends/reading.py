@@ -33,7 +33,7 @@ from nnef_grad.frontends.values import (
     shape_of,
     simple,
 )
-from nnef_grad.graph.extents import Extent, OpenExtentError, has_symbols
+from nnef_grad.graph.extents import Dimension, Extent, OpenExtentError, has_symbols
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.graph.stops import says_stop, stop_definition
 from nnef_grad.language import syntax
@@ -85,7 +85,7 @@ class Reading(Evaluator):
         self.work, self.most_work = 0, MOST_WORK
         self._ranges: dict[Emitter, Ranges] = {}
 
-    def spend(self, work: int) -> None:
+    def spend(self, work: Dimension) -> None:
         """Counts elements before they are computed, and refuses too many."""
         self.work += work
         if self.work > self.most_work:

@@ -118,7 +118,9 @@ class View:
 
     # ---- Changes of shape, where they are needed ----
 
-    def reshaped(self, x: Any, shape: Sequence[int], hint: str | None = None) -> Any:
+    def reshaped(
+        self, x: Any, shape: Sequence[Dimension], hint: str | None = None
+    ) -> Any:
         """The value with another shape: without axes by a squeeze, which all runtimes know."""
         own = shape_of(x)
         if tuple(shape) == own:

@@ -20,6 +20,7 @@ and what asks for shapes needs not know of symbols.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -210,6 +211,16 @@ class Extent(Interned):
 
 
 Dimension = Union[int, Extent]
+
+
+def as_number(extent: Dimension) -> int:
+    """An extent that is known; with a symbol it raises `OpenExtentError`."""
+    return operator.index(extent)
+
+
+def as_numbers(extents: Iterable[Dimension]) -> tuple[int, ...]:
+    """Extents that are all known; with a symbol they raise `OpenExtentError`."""
+    return tuple(map(operator.index, extents))
 
 
 # These need what computes with extents.

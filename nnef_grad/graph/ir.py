@@ -21,12 +21,12 @@ from typing import Any, TypedDict, Union, cast
 from nnef_grad.base.errors import Problem
 from nnef_grad.base.frozen import FrozenDict, OpenDict, frozen
 from nnef_grad.base.source import Span
+from nnef_grad.graph.extents import Dimension
 from nnef_grad.language.library import STDLIB
 from nnef_grad.language.syntax import Fragment, Value
 
-# An extent may have symbols (extents.py). Most have none, and are taken for integers by
-# what computes with them.
-Shape = tuple[int, ...]
+Integers = tuple[int, ...]
+Shape = tuple[Dimension, ...]
 
 # The operations that graphs have and NNEF has not: one that passes its operand on, and no
 # gradient back (stops.py), and a loop (loops.py).
@@ -37,7 +37,8 @@ LOOP = "<loop>"
 @frozen(eq=False)
 class Tensor:
     """A tensor of the graph, equal to nothing but itself. `dtype` is scalar, integer,
-    logical or string; `shape` has an extent for each axis.
+    logical or string; `shape` has an extent for each axis: an integer, or an `Extent` where
+    it is open.
     """
 
     dtype: str
@@ -60,7 +61,7 @@ Attributes = TypedDict(
     "Attributes",
     {
         "alpha": float,
-        "axes": Shape,
+        "axes": Integers,
         "axis": int,
         "axis_count": int,
         "axis_start": int,
@@ -69,10 +70,10 @@ Attributes = TypedDict(
         "bias": float,
         "bits": int,
         "border": str,
-        "dilation": Shape,
+        "dilation": Integers,
         "end": Shape,
         "epsilon": float,
-        "factor": Shape,
+        "factor": Integers,
         "groups": int,
         "label": str,
         # A Loop of loops.py.
@@ -82,11 +83,11 @@ Attributes = TypedDict(
         "normalize": bool,
         "output_shape": Shape,
         "output_size": Shape,
-        "padding": "tuple[tuple[int, int], ...]",
-        "ratios": Shape,
+        "padding": "tuple[tuple[Dimension, Dimension], ...]",
+        "ratios": Integers,
         "repeats": Shape,
         "resize_method": str,
-        "sampling_rate": Shape,
+        "sampling_rate": Integers,
         "shape": Shape,
         "signed": bool,
         "size": Shape,

@@ -19,6 +19,7 @@ from operator import is_
 from typing import NamedTuple
 
 from nnef_grad.base.source import Source, Span
+from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import (
     LOOP,
     Graph,
@@ -133,7 +134,7 @@ def loop_of(operation: Operation) -> Loop:
     return loop
 
 
-def steps_of(operation: Operation) -> int:
+def steps_of(operation: Operation) -> Dimension:
     """How many steps a loop takes."""
     loop = loop_of(operation)
     scanned = operation.operands[-1]

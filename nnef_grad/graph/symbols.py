@@ -147,7 +147,7 @@ def numbers_of(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, int]:
     return alone | _solved(others)
 
 
-def _solved(pairs: Iterable[tuple[Dimension, int]]) -> dict[str, int]:
+def _solved(pairs: Iterable[tuple[Dimension, Dimension]]) -> dict[str, int]:
     """The number of each symbol of which extents with some numbers are multiples."""
     numbers: dict[str, int] = {}
     for extent, number in pairs:

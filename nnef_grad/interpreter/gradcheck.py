@@ -28,6 +28,7 @@ from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
+from nnef_grad.graph.extents import as_numbers
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import prune
 from nnef_grad.graph.symbols import with_numbers
@@ -234,7 +235,7 @@ def _refuse_too_large(forward: Graph, backward: Graph, limit: int | None) -> Non
             return
 
     def elements(tensor: Tensor) -> int:
-        return prod(tensor.shape)
+        return prod(as_numbers(tensor.shape))
 
     peak = max(memory_alive(backward, elements), default=0)
     needed = ITEM * (sum(map(elements, forward.tensors.values())) + peak)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.base.arrays import Array
+from nnef_grad.graph.extents import as_numbers
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.language.labels import label_key
 from nnef_grad.ops.traits import COPYING, FED, MOVING, REGIONS
@@ -51,7 +52,8 @@ def _value(
 ) -> Any:
     if tensor.dtype == "logical":
         # Half of them: where all are alike, a branch might not be looked at.
-        return generator.permutation(prod(tensor.shape)).reshape(tensor.shape) % 2 == 0
+        shape = as_numbers(tensor.shape)
+        return generator.permutation(prod(shape)).reshape(shape) % 2 == 0
     draw, operation = use or (otherwise, None)
     if tensor.dtype == "integer":
         most = draw(generator, tensor, operation) if use else 2

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.base.arrays import Array
+from nnef_grad.graph.extents import Dimension, as_numbers
 from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.elementwise import rounded
 from nnef_grad.interpreter.registry import choice, evaluation, require
@@ -93,7 +94,7 @@ def _content(input: Array, place: Any) -> Array:
     return np.asarray(input[place].reshape(input.shape[1], -1))
 
 
-def _placed(cells: Cells, values: Iterable[Array], *shape: int) -> Array:
+def _placed(cells: Cells, values: Iterable[Array], *shape: Dimension) -> Array:
     """The results of cells in their places; 0 for those without elements."""
     output = np.zeros(shape)
     for (place, _), value in zip(cells, values, strict=True):
@@ -195,4 +196,4 @@ def _axes(
     """For each axis the regions' bounds, [N, 1], its extent, and how many results."""
     require(np.isfinite(rois).all(), "the items of 'rois' must be finite")
     firsts, lasts = np.split(rois.astype(np.float64).T[..., np.newaxis], 2)
-    return zip(firsts, lasts, input.shape[2:], output_size, strict=True)
+    return zip(firsts, lasts, input.shape[2:], as_numbers(output_size), strict=True)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nnef_grad.base.arrays import Array
+from nnef_grad.graph.extents import as_numbers
 from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.registry import UndefinedError, enter, require
 from nnef_grad.interpreter.sliding import extended
@@ -20,7 +21,8 @@ from nnef_grad.ops.windows import Padding
 
 def _constant(shape: Shape, value: tuple[Any, ...], dtype: npt.DTypeLike) -> Array:
     """One value fills the shape; otherwise there is one for each element."""
-    return np.broadcast_to(np.array(value, dtype), prod(shape)).reshape(shape)
+    extents = as_numbers(shape)
+    return np.broadcast_to(np.array(value, dtype), prod(extents)).reshape(extents)
 
 
 def _split(value: Array, axis: int, ratios: tuple[int, ...]) -> list[Array]:
@@ -33,7 +35,8 @@ def _split(value: Array, axis: int, ratios: tuple[int, ...]) -> list[Array]:
 def _slice(input: Array, **attributes: Any) -> Array:
     output = input
     for axis, taken in slice_positions(input.shape, **attributes).items():
-        output = output.take(np.arange(taken.start, taken.stop, taken.step), axis)
+        first, last, step = as_numbers((taken.start, taken.stop, taken.step))
+        output = output.take(np.arange(first, last, step), axis)
     return output
 
 

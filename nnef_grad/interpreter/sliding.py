@@ -16,6 +16,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from nnef_grad.base.arrays import Array
+from nnef_grad.graph.extents import as_number
 from nnef_grad.ops.windows import Windows
 
 # Borders of one value everywhere; for 'ignore' each operation chooses a neutral value.
@@ -54,7 +55,7 @@ def extended(
 
 def contents(x: Array, windows: Windows, border: str, outside: float = 0.0) -> Array:
     """The contents of windows over [..., X...], extended: a view [..., x..., f...]."""
-    ranges = [(axis.begin, axis.end) for axis in windows.axes]
+    ranges = [(as_number(axis.begin), as_number(axis.end)) for axis in windows.axes]
     return _view(extended(x, ranges, border, outside), windows)
 
 
@@ -79,7 +80,7 @@ def overlapped(parts: Iterable[Array], windows: Windows) -> Array:
 def _view(x: Array, windows: Windows) -> Array:
     """A view of the contents of windows from the beginning of x to its end."""
     axes = tuple(range(x.ndim - len(windows.size), x.ndim))
-    reach = [axis.reach for axis in windows.axes]
+    reach = [as_number(axis.reach) for axis in windows.axes]
     steps = (slice(None, None, step) for step in windows.stride + windows.dilation)
     places: Any = (..., *steps)
     return np.asarray(sliding_window_view(x, reach, axis=axes, writeable=True)[places])

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.base.arrays import Array
+from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.registry import choice, evaluation, require
 from nnef_grad.interpreter.sliding import contents, overlapped, with_border
@@ -79,7 +80,7 @@ def deconv(
     return _with_bias(overlapped(np.moveaxis(parts, 2, 0), windows), bias)
 
 
-def _by_group(filter: Array, groups: int) -> Array:
+def _by_group(filter: Array, groups: Dimension) -> Array:
     """The filter as a matrix for each group: [groups, c / groups, C / groups * f...]."""
     filters, *volume = filter.shape
     return filter.reshape(groups, filters // groups, prod(volume))

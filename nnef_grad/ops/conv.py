@@ -13,7 +13,7 @@ from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple
 
-from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.graph.learning import all_equal, equal
 from nnef_grad.ops.elementwise import fits_into
@@ -42,13 +42,13 @@ def conv_shape(
 ) -> Shape:
     """[B, C, X...] and [c, C / groups, f...] give [B, c, x...]."""
     _check_filter(input, filter, border, groups)
-    groups = group_count(input, groups)
+    count = group_count(input, groups)
     message = (
-        f"the filter has {filter[1]} channels for each of {groups} groups,"
+        f"the filter has {filter[1]} channels for each of {count} groups,"
         f" and the input has {input[1]} channels in all"
     )
-    require(equal(filter[1] * groups, input[1]), message)
-    _check_channels(groups, filter, bias, filter[0])
+    require(equal(filter[1] * count, input[1]), message)
+    _check_channels(count, filter, bias, filter[0])
     windows = downscaling(input[2:], filter[2:], border=border, **sliding)
     return (input[0], filter[0], *windows.down)
 
@@ -74,9 +74,9 @@ def deconv_shape(
         f"with 'groups' = 0 the filter must have 1 channel, and it has {filter[1]}"
     )
     require(groups > 0 or filter[1] == 1, message)
-    groups = group_count(input, groups, output_shape)
-    channels = filter[1] * groups
-    _check_channels(groups, filter, bias, channels)
+    count = group_count(input, groups, output_shape)
+    channels = filter[1] * count
+    _check_channels(count, filter, bias, channels)
     message = (
         f"'output_shape' must begin with {[input[0], channels]}, batch and channels,"
         f" but is {list(output_shape)}"
@@ -119,7 +119,7 @@ def _step(
         raise ShapeError(message, remedy=error.remedy) from None
 
 
-def group_count(input: Shape, groups: int, output_shape: Shape = ()) -> int:
+def group_count(input: Shape, groups: int, output_shape: Shape = ()) -> Dimension:
     """The number of groups; 0 stands for one for each channel of the up-scaled side."""
     return groups or (output_shape or input)[1]
 
@@ -136,7 +136,9 @@ def _check_filter(input: Shape, filter: Shape, border: str, groups: int) -> None
     require(groups >= 0, f"'groups' must not be negative, but is {groups}")
 
 
-def _check_channels(groups: int, filter: Shape, bias: Shape, channels: int) -> None:
+def _check_channels(
+    groups: Dimension, filter: Shape, bias: Shape, channels: Dimension
+) -> None:
     """The filters are divided into groups, and the bias is one of the channels written."""
     message = f"'groups' must divide the number of filters, and they are {groups} and {filter[0]}"
     require(filter[0] % groups == 0, message)
@@ -168,7 +170,7 @@ def conv_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
     return [dx, filter_gradient(emit, sides), dy]
 
 
-def groups_of(op: Operation) -> int:
+def groups_of(op: Operation) -> Dimension:
     """The number of groups of an operation."""
     return op.attributes["groups"] or up_side(op)[1]
 
@@ -184,7 +186,7 @@ class Sides(NamedTuple):
     up: Tensor
     down: Tensor
     windows: Windows
-    groups: int
+    groups: Dimension
     names: tuple[str, str]
 
 
@@ -258,7 +260,7 @@ def _correlation(emit: Emit, sides: Sides) -> Tensor:
     return _exchanged(emit, product)
 
 
-def _by_channel(emit: Emit, x: Tensor, groups: int, side: str) -> Tensor:
+def _by_channel(emit: Emit, x: Tensor, groups: Dimension, side: str) -> Tensor:
     """To [C / groups, groups * B, X...]: a group's channels become the batch."""
     hint = f"{side}_by_channel"
     if groups == 1:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from math import prod
+from typing import Any
 
 from nnef_grad.graph.ir import LOOP, Graph, Operation, Tensor, shape_of
 from nnef_grad.graph.loops import loop_of, steps_of
@@ -31,14 +32,14 @@ from nnef_grad.ops.windows import is_reverse, windows_of
 ITEM_BYTES = {"scalar": 4, "integer": 4, "logical": 1, "string": 0}
 
 
-def multiply_adds(operation: Operation) -> int:
-    """How many multiply-adds an operation takes."""
+def multiply_adds(operation: Operation) -> Any:
+    """How many multiply-adds an operation takes: with open sizes, an extent."""
     count = MULTIPLY_ADDS.get(operation.name)
     return 0 if count is None else count(operation)
 
 
-def bytes_moved(operation: Operation) -> int:
-    """How many bytes an operation reads and writes."""
+def bytes_moved(operation: Operation) -> Any:
+    """How many bytes an operation reads and writes: with open sizes, an extent."""
     # What comes from outside is there, and a tensor in another shape is the same memory.
     if operation.name in SOURCES or operation.name in RESHAPING:
         return 0
@@ -50,8 +51,8 @@ def bytes_moved(operation: Operation) -> int:
     return sum(map(byte_size, set(operation.inputs))) + written
 
 
-def byte_size(tensor: Tensor) -> int:
-    """How many bytes a tensor takes."""
+def byte_size(tensor: Tensor) -> Any:
+    """How many bytes a tensor takes: with an open size, an extent."""
     return ITEM_BYTES[tensor.dtype] * prod(tensor.shape)
 
 
@@ -62,46 +63,46 @@ READ = frozenset({"slice", "gather", "sample", "nearest_downsample"})
 # ---- Multiply-adds ----
 
 
-def _elements(op: Operation) -> int:
+def _elements(op: Operation) -> Any:
     return prod(op.outputs[0].shape)
 
 
-def _filtered(op: Operation) -> int:
+def _filtered(op: Operation) -> Any:
     """Each window in each item of the batch, times all elements of its filters."""
     _, *filters, _ = op.operands
     down = (op.inputs if is_reverse(op) else op.outputs)[0].shape
     return down[0] * prod(down[2:]) * sum(prod(shape_of(f)) for f in filters)
 
 
-def _multiplied(op: Operation) -> int:
+def _multiplied(op: Operation) -> Any:
     """The inner extent for each element of the product."""
     inner = -2 if op.settings.get("transposeA") else -1
     return _elements(op) * op.inputs[0].shape[inner]
 
 
-def _summed_windows(op: Operation) -> int:
+def _summed_windows(op: Operation) -> Any:
     """Each window, times all of its elements."""
     windows = windows_of(op)
     return prod(windows.down) * prod(windows.size)
 
 
-def _summed_around(op: Operation) -> int:
+def _summed_around(op: Operation) -> Any:
     """A window around each element."""
     return _elements(op) * prod(op.attributes["size"])
 
 
-def _summed(op: Operation) -> int:
+def _summed(op: Operation) -> Any:
     """Each element of the operand once."""
     return prod(shape_of(op.operands[0]))
 
 
-def _sampled_regions(op: Operation) -> int:
+def _sampled_regions(op: Operation) -> Any:
     """For each sample the two elements next to it along each spatial axis."""
     samples = _elements(op) * prod(op.attributes.get("sampling_rate", ()))
     return samples * prod(2 for _ in op.attributes["output_size"])
 
 
-def _steps(op: Operation) -> int:
+def _steps(op: Operation) -> Any:
     """Those of the body of a loop, at each step."""
     return steps_of(op) * sum(map(multiply_adds, loop_of(op).body.operations))
 

@@ -9,7 +9,7 @@ from itertools import accumulate, chain, groupby, pairwise
 from math import prod
 from typing import Any, cast
 
-from nnef_grad.graph.extents import has_symbols, may_exceed
+from nnef_grad.graph.extents import Dimension, has_symbols, may_exceed
 from nnef_grad.graph.ir import LOOP, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.learning import all_equal, equal, reaches
 from nnef_grad.graph.loops import Loop
@@ -123,7 +123,7 @@ def unstack_vjp(emit: Emit, op: Operation, dvalues: Parts) -> list[Tensor | None
 
 
 def _joined(
-    emit: Emit, op: Operation, parts: Parts, extents: Sequence[int]
+    emit: Emit, op: Operation, parts: Parts, extents: Sequence[Dimension]
 ) -> Tensor | None:
     """Parts with these extents, joined; zeros for those that nothing depends on."""
     axis, shape = op.attributes["axis"], op.inputs[0].shape
@@ -206,7 +206,7 @@ def gather_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
     return [reshaped(emit, sums, x.shape), None]
 
 
-def one_hot(emit: Emit, indices: Operand, extent: int) -> Tensor:
+def one_hot(emit: Emit, indices: Operand, extent: Dimension) -> Tensor:
     """A row for each index: 1 in the column of its position, and otherwise 0."""
     numbers = positions(emit, extent)
     index: Operand
@@ -219,7 +219,7 @@ def one_hot(emit: Emit, indices: Operand, extent: int) -> Tensor:
     return emit("select", taken, 1.0, 0.0, hint="onehot")
 
 
-def positions(emit: Emit, count: int) -> Tensor:
+def positions(emit: Emit, count: Dimension) -> Tensor:
     """A row of the numbers from 0 on. Many are the sums of where blocks of them begin and of
     the places in a block: the text is short. Those of an extent with symbols are counted.
     """

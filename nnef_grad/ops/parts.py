@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from nnef_grad.graph.extents import Dimension, bounds, has_symbols, may_exceed
-from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.graph.ir import Integers, Operation, Shape, Tensor
 from nnef_grad.graph.learning import reaches
 from nnef_grad.graph.quotients import maximum, minimum
 from nnef_grad.ops.registry import Emit, require, shape, vjp
@@ -27,7 +27,7 @@ from nnef_grad.ops.shape import (
 from nnef_grad.ops.windows import BORDERS, Padding, check_choice, check_reach
 
 # A begin and an end along an axis.
-Ends = tuple[int, int]
+Ends = tuple[Dimension, Dimension]
 
 
 # ---- Steps ----
@@ -68,7 +68,7 @@ def mirrored(
     return emit("slice", x, axes=axes, begin=begin, end=end, stride=stride, hint=hint)
 
 
-def left_by(padding: Sequence[tuple[int, int]], shape: Shape) -> dict[int, Ends]:
+def left_by(padding: Sequence[Ends], shape: Shape) -> dict[int, Ends]:
     """What negative padding leaves of each axis."""
     return {
         axis: (maximum(-before, 0), extent - maximum(-after, 0))
@@ -81,14 +81,14 @@ def left_by(padding: Sequence[tuple[int, int]], shape: Shape) -> dict[int, Ends]
 def place(
     emit: Emit,
     x: Tensor,
-    offsets: Mapping[int, int],
+    offsets: Mapping[int, Dimension],
     shape: Shape,
     hint: str = "padded",
 ) -> Tensor | None:
     """A tensor of zeros that holds x at offsets along some axes. What would lie outside of
     the shape is left out; None where that is all of x.
     """
-    padding = [(0, 0)] * x.rank
+    padding: list[Ends] = [(0, 0)] * x.rank
     for axis, offset in offsets.items():
         padding[axis] = (offset, shape[axis] - offset - x.shape[axis])
     kept = left_by(padding, x.shape)
@@ -101,7 +101,7 @@ def place(
 
 @shape("slice")
 def slice_shape(
-    input: Shape, axes: Shape, begin: Shape, end: Shape, stride: Shape
+    input: Shape, axes: Integers, begin: Shape, end: Shape, stride: Integers
 ) -> Shape:
     """How many positions are taken along each axis."""
     taken = slice_positions(input, axes, begin, end, stride)
@@ -109,7 +109,7 @@ def slice_shape(
 
 
 def slice_positions(
-    input: Shape, axes: Shape, begin: Shape, end: Shape, stride: Shape
+    input: Shape, axes: Integers, begin: Shape, end: Shape, stride: Integers
 ) -> dict[int, Positions]:
     """The positions in the input that a slice takes, by axis."""
     check_axes(axes, len(input))
@@ -129,7 +129,9 @@ def slice_positions(
     }
 
 
-def _positions(axis: int, extent: int, begin: int, end: int, stride: int) -> Positions:
+def _positions(
+    axis: int, extent: Dimension, begin: Dimension, end: Dimension, stride: int
+) -> Positions:
     if has_symbols((extent, begin, end)):
         return _open_positions(extent, begin, end, stride)
     # A negative offset counts from the end; what lies outside is just outside: at -1, or
@@ -238,7 +240,9 @@ def pad_vjp(emit: Emit, op: Operation, dy: Tensor) -> list[Tensor | None]:
     return [place(emit, dy, offsets, x.shape)]
 
 
-def _fold_edges(emit: Emit, dy: Tensor, axis: int, before: int, extent: int) -> Tensor:
+def _fold_edges(
+    emit: Emit, dy: Tensor, axis: int, before: Dimension, extent: Dimension
+) -> Tensor:
     """The adjoint of 'replicate': the edges receive the sums of their copies."""
     if bounds(extent)[0] == 1 and has_symbols(extent):
         return _fold_open_edges(emit, dy, axis, before, extent)
@@ -266,7 +270,7 @@ def _fold_edges(emit: Emit, dy: Tensor, axis: int, before: int, extent: int) -> 
 
 
 def _fold_open_edges(
-    emit: Emit, dy: Tensor, axis: int, before: int, extent: int
+    emit: Emit, dy: Tensor, axis: int, before: Dimension, extent: Dimension
 ) -> Tensor:
     """The same where the first element may be the last one: sums are added to both."""
     end = dy.shape[axis]
@@ -284,7 +288,12 @@ def _fold_open_edges(
 
 
 def _fold_reflection(
-    left_out: int, emit: Emit, dy: Tensor, axis: int, before: int, extent: int
+    left_out: int,
+    emit: Emit,
+    dy: Tensor,
+    axis: int,
+    before: Dimension,
+    extent: Dimension,
 ) -> Tensor:
     """The adjoint of a reflecting border: what lies outside is turned round and added.
     `left_out` is 1 where the element at the edge has no image, and otherwise 0.
@@ -311,7 +320,7 @@ def _fold_reflection(
 
 
 def _within(
-    emit: Emit, x: Tensor, axis: int, offset: int, extent: int, hint: str
+    emit: Emit, x: Tensor, axis: int, offset: Dimension, extent: Dimension, hint: str
 ) -> Tensor:
     """A tensor that lies inside an extent along an axis, at an offset, among zeros."""
     shape = with_extent(x.shape, axis, extent)
@@ -321,7 +330,7 @@ def _within(
 
 
 # Adds the gradients of copies to that of the element, along an axis.
-_FOLDS: dict[str, Callable[[Emit, Tensor, int, int, int], Tensor]] = {
+_FOLDS: dict[str, Callable[[Emit, Tensor, int, Dimension, Dimension], Tensor]] = {
     "replicate": _fold_edges,
     "reflect": partial(_fold_reflection, 1),
     "reflect-even": partial(_fold_reflection, 0),

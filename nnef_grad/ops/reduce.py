@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.registry import Emit, shape, vjp
 from nnef_grad.ops.shape import check_axes, number
@@ -65,7 +66,7 @@ def moments_vjp(
     return [emit("add", term, *shares) if shares else term]
 
 
-def _volume(op: Operation) -> int:
+def _volume(op: Operation) -> Dimension:
     """How many elements are reduced to one."""
     pairs = zip(op.inputs[0].shape, op.outputs[0].shape, strict=True)
     return prod(whole for whole, reduced in pairs if whole != reduced)

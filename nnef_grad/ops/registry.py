@@ -27,7 +27,7 @@ from math import prod
 from typing import Any, NamedTuple, Protocol, TypeVar, Union
 
 from nnef_grad.base.errors import Remedy
-from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.language.library import STDLIB, Library, extended
 from nnef_grad.language.syntax import Fragment
@@ -85,7 +85,7 @@ def require(condition: bool, message: str) -> None:
         raise ShapeError(message)
 
 
-def volume(shape: Shape) -> int:
+def volume(shape: Shape) -> Dimension:
     """The product of some extents; it raises `ShapeError` if no tensor is that large."""
     product = prod(shape)
     fits = has_symbols(product) or product < 2**63
@@ -97,7 +97,7 @@ def volume(shape: Shape) -> int:
 MAX_RESULTS = 10_000
 
 
-def check_results(count: int) -> None:
+def check_results(count: Dimension) -> None:
     """Raises `ShapeError` where an operation would have too many results."""
     require(count <= MAX_RESULTS, f"{count} results are more than {MAX_RESULTS}")
 

@@ -8,7 +8,7 @@ from functools import partial, reduce
 from math import prod
 from typing import Any
 
-from nnef_grad.graph.extents import has_symbols, may_exceed
+from nnef_grad.graph.extents import Dimension, has_symbols, may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.graph.learning import equal, reaches
 from nnef_grad.ops.join import positions
@@ -140,11 +140,11 @@ def _multiplied(emit: Emit, x: Tensor, op: Operation) -> Tensor:
     return turned(emit, grown, (prod(output[first + 1 :]), prod(output[: first + 1])))
 
 
-def _lines(emit: Emit, x: Tensor, extent: int) -> Tensor:
+def _lines(emit: Emit, x: Tensor, extent: Dimension) -> Tensor:
     return reshaped(emit, x, (prod(x.shape) // extent, extent), hint="lines")
 
 
-def _interpolation(emit: Emit, extent: int, f: int) -> Tensor:
+def _interpolation(emit: Emit, extent: Dimension, f: Dimension) -> Tensor:
     """[new, old]: the nearness of each element of the input, from 1 down to 0."""
     source, position = _sources(emit, extent, f), positions(emit, extent)
     offset = emit("sub", source, position, hint="offset")
@@ -153,7 +153,7 @@ def _interpolation(emit: Emit, extent: int, f: int) -> Tensor:
     return emit("relu", nearness, hint="weights")
 
 
-def _sources(emit: Emit, extent: int, f: int) -> Tensor:
+def _sources(emit: Emit, extent: Dimension, f: Dimension) -> Tensor:
     """[new, 1]: where each element of the output lies among those of the input."""
     last = extent * f - 1
     if not has_symbols(extent):

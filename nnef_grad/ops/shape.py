@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from nnef_grad.graph.extents import has_symbols, may_exceed
+from nnef_grad.graph.extents import Dimension, as_number, has_symbols, may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.graph.learning import all_equal, current_facts, equal, reaches
 from nnef_grad.ops.registry import Emit, ShapeError, require, shape, vjp, volume
@@ -40,8 +40,8 @@ def check_length(name: str, items: tuple[object, ...], rank: int) -> None:
 class Positions:
     """Positions along an axis, as in a range, whose ends may have symbols."""
 
-    start: int
-    stop: int
+    start: Dimension
+    stop: Dimension
     step: int = 1
 
     @property
@@ -50,7 +50,7 @@ class Positions:
         return -((self.start - self.stop) // self.step)
 
     @property
-    def least(self) -> int:
+    def least(self) -> Dimension:
         """The one that is nearest to the beginning of the axis."""
         if self.step > 0:
             return self.start
@@ -62,7 +62,7 @@ class Positions:
         last = self.start + (self.count - 1) * self.step
         return Positions(last, self.start - self.step, -self.step)
 
-    def are_all(self, extent: int) -> bool:
+    def are_all(self, extent: Dimension) -> bool:
         """Whether they are all positions of an axis, in their order."""
         is_forward = self.step == 1 or extent == 1
         return is_forward and self.least == 0 and self.count == extent
@@ -74,7 +74,7 @@ class Positions:
 # ---- Tensors in another shape ----
 
 
-def with_extent(shape: Shape, axis: int, extent: int) -> Shape:
+def with_extent(shape: Shape, axis: int, extent: Dimension) -> Shape:
     """The shape with another extent along an axis."""
     return (*shape[:axis], extent, *shape[axis + 1 :])
 
@@ -246,10 +246,10 @@ def update_shape(variable: Shape, value: Shape) -> Shape:
     return variable
 
 
-def number(emit: Emit, extent: int) -> float | Tensor:
+def number(emit: Emit, extent: Dimension) -> float | Tensor:
     """An extent as a scalar: a literal, or, if it has symbols, the sum of so many ones."""
     if not has_symbols(extent):
-        return float(extent)
+        return float(as_number(extent))
     # There are runtimes that end where there is nothing to add up.
     more = int(may_exceed(1, extent))
     ones = emit("constant", shape=(extent + more,), value=(1.0,), hint="ones")

@@ -18,23 +18,29 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from nnef_grad.graph.extents import OpenExtentError, has_symbols, may_exceed
-from nnef_grad.graph.ir import Operation, Shape, shape_of
+from nnef_grad.graph.extents import (
+    Dimension,
+    OpenExtentError,
+    as_number,
+    has_symbols,
+    may_exceed,
+)
+from nnef_grad.graph.ir import Integers, Operation, Shape, shape_of
 from nnef_grad.graph.learning import all_equal, reaches
 from nnef_grad.graph.quotients import maximum, minimum
 from nnef_grad.ops.registry import require
 from nnef_grad.ops.shape import Positions
 
-Padding = tuple[tuple[int, int], ...]
+Padding = tuple[tuple[Dimension, Dimension], ...]
 
 
 class AxisWindows(NamedTuple):
     """The windows along one axis."""
 
-    up: int
-    down: int
-    size: int
-    padding: tuple[int, int]
+    up: Dimension
+    down: Dimension
+    size: Dimension
+    padding: tuple[Dimension, Dimension]
     stride: int
     dilation: int
 
@@ -44,17 +50,17 @@ class AxisWindows(NamedTuple):
         return (self.size, self.padding, self.stride) == (1, (0, 0), 1)
 
     @property
-    def reach(self) -> int:
+    def reach(self) -> Dimension:
         """How many elements lie from the first to the last of a window."""
         return _reach(self.size, self.dilation)
 
     @property
-    def begin(self) -> int:
+    def begin(self) -> Dimension:
         """Where the first window begins on the up-scaled side."""
         return -self.padding[0]
 
     @property
-    def end(self) -> int:
+    def end(self) -> Dimension:
         """Where the last window ends: inside, where the stride leaves a remainder."""
         return self.begin + (self.down - 1) * self.stride + self.reach
 
@@ -74,12 +80,14 @@ class AxisWindows(NamedTuple):
         return before, after
 
     @property
-    def counts_inside(self) -> Shape:
+    def counts_inside(self) -> Integers:
         """How many elements of each window lie inside; (1,) if still."""
         if self.is_still:
             return (1,)
         gap = self.dilation
-        firsts = [self.begin + window * self.stride for window in range(self.down)]
+        firsts = [
+            self.begin + window * self.stride for window in range(as_number(self.down))
+        ]
         # Of each window the first element that is inside, and the one after the last.
         pairs = [
             (max(-(f // gap), 0), min(-((f - self.up) // gap), self.size))
@@ -135,8 +143,8 @@ class Windows:
     down: Shape
     size: Shape
     padding: Padding
-    stride: Shape
-    dilation: Shape
+    stride: Integers
+    dilation: Integers
 
     @cached_property
     def axes(self) -> tuple[AxisWindows, ...]:
@@ -171,7 +179,7 @@ class Windows:
         """Whether a reverse operation needs no `output_shape`."""
         return all(axis.up == axis.end - axis.padding[1] for axis in self.axes)
 
-    def output_shape(self, *before: int) -> Shape:
+    def output_shape(self, *before: Dimension) -> Shape:
         """That of a reverse operation, after extents before; empty where not needed."""
         return () if self.has_natural_extents else (*before, *self.up)
 
@@ -195,7 +203,7 @@ class Windows:
         )
 
 
-def still(extent: int) -> AxisWindows:
+def still(extent: Dimension) -> AxisWindows:
     """Windows that are the elements of an axis."""
     return AxisWindows(extent, extent, 1, (0, 0), 1, 1)
 
@@ -235,8 +243,8 @@ def downscaling(
     up: Shape,
     size: Shape,
     padding: Padding = (),
-    stride: Shape = (),
-    dilation: Shape = (),
+    stride: Integers = (),
+    dilation: Integers = (),
     border: str = "constant",
 ) -> Windows:
     """The windows of a basic operation, with padding, stride and dilation as in the text.
@@ -268,8 +276,8 @@ def upscaling(
     down: Shape,
     size: Shape,
     padding: Padding = (),
-    stride: Shape = (),
-    dilation: Shape = (),
+    stride: Integers = (),
+    dilation: Integers = (),
     output_shape: Shape = (),
     border: str = "constant",
 ) -> Windows:
@@ -292,7 +300,7 @@ def upscaling(
 
 
 def up_scaled(
-    down: Shape, size: Shape, padding: Padding, stride: Shape, dilation: Shape
+    down: Shape, size: Shape, padding: Padding, stride: Integers, dilation: Integers
 ) -> Shape:
     """The up-scaled extents that down-scaled ones have if nothing else is said."""
     ones = (1,) * len(down)
@@ -302,12 +310,12 @@ def up_scaled(
     return tuple((x - 1) * s + _reach(f, d) - (p + q) for x, f, (p, q), s, d in columns)
 
 
-def _reach(size: int, dilation: int) -> int:
+def _reach(size: Dimension, dilation: int) -> Dimension:
     return (size - 1) * dilation + 1
 
 
 def automatic_padding(
-    up: Shape, size: Shape, stride: Shape, dilation: Shape
+    up: Shape, size: Shape, stride: Integers, dilation: Integers
 ) -> Padding:
     """That for which a window begins at every stride; an odd element goes after."""
     columns = zip(up, size, stride, dilation, strict=True)

@@ -24,6 +24,7 @@ from nnef_grad.base.public import public
 from nnef_grad.base.source import Source
 from nnef_grad.frontends.onnx.model import Model as OnnxModel
 from nnef_grad.frontends.torch.model import TorchModel
+from nnef_grad.graph.extents import as_numbers
 from nnef_grad.graph.ir import Graph, Shape
 from nnef_grad.graph.symbols import numbers_of, with_numbers
 from nnef_grad.model import Options, Shapes, from_source
@@ -409,7 +410,7 @@ def _seed(name: str, given: Any, shape: Shape, backward: Backward) -> Array:
     if array.ndim and array.shape != shape:
         message = f"the seed of '{name}' has the shape {list(shape)}"
         raise UsageError(f"{message}, and not {list(array.shape)}")
-    return np.broadcast_to(array, shape)
+    return np.broadcast_to(array, as_numbers(shape))
 
 
 def _signature(inputs: Sequence[str], has_seed: bool) -> inspect.Signature:

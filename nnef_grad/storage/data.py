@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple, TypeVar
 from nnef_grad.base.errors import Problem, UsageError
 from nnef_grad.base.public import public
 from nnef_grad.base.source import Span
-from nnef_grad.graph.ir import Graph, Quantization, Tensor
+from nnef_grad.graph.ir import Graph, Quantization, Shape, Tensor
 from nnef_grad.language.labels import label_key
 from nnef_grad.storage import tensor_file
 from nnef_grad.storage.containers import Container, open_container
@@ -41,7 +41,7 @@ class Declared(NamedTuple):
 
     label: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: Shape
     span: Span | None = None
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ from math import prod
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, NoReturn
 
 from nnef_grad.base.errors import UsageError
-from nnef_grad.graph.ir import Quantization
+from nnef_grad.graph.ir import Quantization, Shape
 from nnef_grad.storage.files import PIECE, StoredPart
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class Header(NamedTuple):
             return prod(self.shape) // _BLOCK * _BYTES
         return (prod(self.shape) * self.bits + 7) // 8
 
-    def fits(self, shape: tuple[int, ...]) -> bool:
+    def fits(self, shape: Shape) -> bool:
         """Whether it is that of a tensor of this shape. tract writes blocks as a matrix."""
         is_matrix = self.items.is_blocks and len(shape) > 1
         flat = (prod(shape[:-1]), shape[-1]) if is_matrix else shape
@@ -131,7 +131,7 @@ def read_array(
     part: StoredPart,
     quantization: Quantization | None = None,
     are_integers: bool = False,
-    shape: tuple[int, ...] | None = None,
+    shape: Shape | None = None,
 ) -> Array:
     """The array in a tensor file: of quantized codes the numbers that they mean, or the
     codes, where they are integers; of blocks those of a tensor of the shape.

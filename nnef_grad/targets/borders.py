@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.graph.extents import OpenExtentError, has_symbols
+from nnef_grad.graph.extents import Dimension, OpenExtentError, has_symbols
 from nnef_grad.graph.ir import Operation, Tensor
 from nnef_grad.graph.quotients import minimum
 from nnef_grad.ops.parts import left_by, section
@@ -22,7 +22,7 @@ from nnef_grad.targets.windows import filling_of
 
 # Makes the elements before an axis, or after it: of a tensor, the axis, a count, and
 # whether they come after.
-Side = Callable[[Emitter, Tensor, int, int, bool], Tensor]
+Side = Callable[[Emitter, Tensor, int, Dimension, bool], Tensor]
 # Attributes of a padding.
 Filling = Mapping[str, Any]
 
@@ -66,7 +66,9 @@ def _joined(emit: Emitter, x: Tensor, padding: Padding, side: Side) -> Tensor:
     return x
 
 
-def _edge(emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool) -> Tensor:
+def _edge(
+    emit: Emitter, x: Tensor, axis: int, count: Dimension, is_end: bool
+) -> Tensor:
     """The first or the last element, several times."""
     first = x.shape[axis] - 1 if is_end else 0
     edge = section(emit, x, {axis: (first, first + 1)}, "edge")
@@ -74,14 +76,16 @@ def _edge(emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool) -> Tens
     return emit("tile", edge, repeats=repeats, hint="edges") if count != 1 else edge
 
 
-def _mirror(emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool) -> Tensor:
+def _mirror(
+    emit: Emitter, x: Tensor, axis: int, count: Dimension, is_end: bool
+) -> Tensor:
     """The first or the last elements, in reverse order."""
     first = x.shape[axis] - count if is_end else 0
     return take(emit, x, {axis: Positions(first + count - 1, first - 1, -1)})
 
 
 def _values(
-    value: float, emit: Emitter, x: Tensor, axis: int, count: int, is_end: bool
+    value: float, emit: Emitter, x: Tensor, axis: int, count: Dimension, is_end: bool
 ) -> Tensor:
     shape, hint = with_extent(x.shape, axis, count), "values" if value else "zeros"
     return emit("constant", shape=shape, value=[value], hint=hint)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.quotients import maximum
 from nnef_grad.ops.conv import groups_of
@@ -165,7 +165,7 @@ def turned_convolution(emit: Emitter, op: Operation, windows: Windows) -> Tensor
 
 
 def turned_filter(
-    emit: Emitter, w: Tensor, groups: int, kept: Sequence[Positions] | None = None
+    emit: Emitter, w: Tensor, groups: Dimension, kept: Sequence[Positions] | None = None
 ) -> Tensor:
     """[c, C / groups, f...] to [C, c / groups, f...], turned, with kept positions."""
     filters, channels, *size = w.shape
@@ -205,7 +205,7 @@ def _turned(emit: Emitter, w: Tensor, kept: Sequence[Positions]) -> Tensor:
 
 
 def exchanged(
-    emit: Emitter, w: Tensor, groups: int, shape: Shape, exchanged: Shape
+    emit: Emitter, w: Tensor, groups: Dimension, shape: Shape, exchanged: Shape
 ) -> Tensor:
     """A filter, from a shape to another: filters and channels of groups exchanged."""
     filters, channels, *size = shape

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.bounds import nominal
 from nnef_grad.graph.extents import has_symbols
-from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.graph.ir import Integers, Operation, Shape, Tensor
 from nnef_grad.graph.learning import equal
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.shape import Positions, reshaped, transposed
@@ -387,7 +387,7 @@ def convolution_for_each_phase(emit: Emitter, op: Operation) -> Sequence[Tensor]
         for place in product(*map(range, windows.stride))
     }
     for axis in reversed(range(len(windows.axes))):
-        lines: dict[Shape, list[Tensor]] = {}
+        lines: dict[Integers, list[Tensor]] = {}
         for place, part in parts.items():
             lines.setdefault(place[:axis], []).append(part)
         parts = {key: interleaved(emit, line, 2 + axis) for key, line in lines.items()}
@@ -427,7 +427,7 @@ def _phase(
     emit: Emitter,
     op: Operation,
     windows: Windows,
-    place: Shape,
+    place: Integers,
 ) -> Tensor:
     """The elements at a phase along each axis."""
     (x, w), groups = op.inputs[:2], groups_of(op)

@@ -11,7 +11,7 @@ from nnef_grad.emit.arguments import dtype_of
 from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import Evaluator, instantiate_body
-from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.targets.conditions import outer_factors
@@ -75,7 +75,7 @@ def outer_product_of_rows(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [reshaped(emit, emit("mul", column, row, hint="outer_product"), shape)]
 
 
-def _parted(m: int, n: int) -> tuple[Shape, Shape]:
+def _parted(m: Dimension, n: Dimension) -> tuple[Shape, Shape]:
     """The shapes of a column and a row, one of which has two axes, if it can."""
     if (part := _divisor(m)) > 1:
         return (part, m // part, 1), (1, 1, n)
@@ -84,7 +84,7 @@ def _parted(m: int, n: int) -> tuple[Shape, Shape]:
     return (m, 1), (1, n)
 
 
-def _divisor(number: int) -> int:
+def _divisor(number: Dimension) -> int:
     """The least divisor of a number but 1; 1 if there is none but itself."""
     if has_symbols(number):
         return 1

@@ -19,7 +19,7 @@ from math import prod
 from typing import NamedTuple
 
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
+from nnef_grad.graph.ir import Graph, Integers, Operation, Shape, Tensor
 from nnef_grad.graph.quotients import maximum, minimum
 from nnef_grad.language.library import STDLIB
 from nnef_grad.language.types import LARGEST
@@ -95,7 +95,7 @@ class _Level(NamedTuple):
     hits: list[Tensor]
 
 
-def _to_lines(emit: Emitter, x: Tensor, axes: Shape) -> Tensor:
+def _to_lines(emit: Emitter, x: Tensor, axes: Integers) -> Tensor:
     if not axes:
         return x
     others = [axis for axis in range(x.rank) if axis not in axes]
@@ -104,7 +104,7 @@ def _to_lines(emit: Emitter, x: Tensor, axes: Shape) -> Tensor:
     return reshaped(emit, moved, (*extents, prod(moved.shape[len(axes) :])), "lines")
 
 
-def _from_lines(emit: Emitter, lines: Tensor, axes: Shape, shape: Shape) -> Tensor:
+def _from_lines(emit: Emitter, lines: Tensor, axes: Integers, shape: Shape) -> Tensor:
     """The way back, to a shape with other extents of these axes."""
     if not axes:
         return lines
@@ -114,7 +114,7 @@ def _from_lines(emit: Emitter, lines: Tensor, axes: Shape, shape: Shape) -> Tens
     return transposed(emit, apart, [order.index(axis) for axis in range(len(order))])
 
 
-def _levels(emit: Emitter, source: Operation, first: Shape = ()) -> list[_Level]:
+def _levels(emit: Emitter, source: Operation, first: Integers = ()) -> list[_Level]:
     """The axes that the windows move along, the last one first; in lines, or not."""
     (x,), windows, border = source.inputs, windows_of(source), source.settings["border"]
     value, axes = -LARGEST if border == "ignore" else 0.0, moving_axes(windows)
@@ -202,7 +202,7 @@ def sample_maxima(emit: Emitter, x: Tensor, source: Operation, border: str) -> T
 
 
 def desample_maxima(
-    emit: Emitter, x: Tensor, source: Operation, first: Shape = ()
+    emit: Emitter, x: Tensor, source: Operation, first: Integers = ()
 ) -> Tensor:
     """The elements of a tensor, each at the maximum of its window; maybe in lines."""
     lines = _to_lines(emit, x, first)

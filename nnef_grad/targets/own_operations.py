@@ -220,14 +220,14 @@ def _instead(form: Any, product: Operation, onto: Tensor) -> Decompose:
     return added
 
 
-def _one_hots(emit: Emitter, column: Operand, extent: int) -> Tensor:
+def _one_hots(emit: Emitter, column: Operand, extent: Dimension) -> Tensor:
     """`one_hot`, as it is batched."""
     numbers = emit("unsqueeze", positions(emit, extent), axes=[0])
     taken = emit("eq", emit("cast", column, dtype="scalar"), numbers)
     return emit("select", taken, 1.0, 0.0)
 
 
-def _is_in_range(column: Tensor, extent: int, near: Relations) -> bool:
+def _is_in_range(column: Tensor, extent: Dimension, near: Relations) -> bool:
     """Whether indices are less than an extent: constants, or those of so many rows."""
     source = near.source(column)
     producer = near.producer(source)

@@ -9,8 +9,8 @@ from itertools import accumulate, groupby, pairwise
 from math import prod
 
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.graph.extents import has_symbols
-from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.extents import Dimension, has_symbols
+from nnef_grad.graph.ir import Integers, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.quotients import minimum
 from nnef_grad.ops.join import one_hot
 from nnef_grad.ops.parts import section, slice_positions
@@ -77,7 +77,7 @@ def position_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [reshaped(emit, position, shape)]
 
 
-def _order(op: Operation) -> Shape:
+def _order(op: Operation) -> Integers:
     """The order of all axes."""
     axes = op.attributes["axes"]
     return (*axes, *range(len(axes), len(shape_of(op.operands[0]))))
@@ -176,7 +176,9 @@ def _is_backward(taken: Positions) -> bool:
     return taken.step < 0 and taken.count != 1
 
 
-def _range(taken: Positions, extent: int) -> tuple[int, int, int]:
+def _range(
+    taken: Positions, extent: Dimension
+) -> tuple[Dimension, Dimension, Dimension]:
     """Begin, end and stride: the length has no remainder, and no end is 0."""
     count = taken.count
     if has_symbols(count):

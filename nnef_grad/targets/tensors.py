@@ -12,6 +12,7 @@ import numpy as np
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.graph.extents import as_numbers
 from nnef_grad.graph.ir import Graph, Operand, Operation
 from nnef_grad.language.labels import CONSTANTS, label_key
 from nnef_grad.language.library import STDLIB
@@ -74,7 +75,9 @@ def store_constants(
         if op.name == "constant" and which(op):
             label, shape = f"{root}/{len(data) + 1}", op.attributes["shape"]
             values = np.array(op.attributes["value"], DTYPES[op.outputs[0].dtype])
-            data[label] = np.array(np.broadcast_to(values, prod(shape)).reshape(shape))
+            data[label] = np.array(
+                np.broadcast_to(values, prod(as_numbers(shape))).reshape(shape)
+            )
             operations[index] = replace(
                 op,
                 definition=STDLIB["variable"],

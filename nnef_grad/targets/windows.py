@@ -10,8 +10,8 @@ from math import prod
 from typing import Any
 
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.graph.extents import may_exceed
-from nnef_grad.graph.ir import Shape, Tensor
+from nnef_grad.graph.extents import Dimension, may_exceed
+from nnef_grad.graph.ir import Integers, Shape, Tensor
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import REPEATING, Windows
 
@@ -22,12 +22,12 @@ def window_attributes(windows: Windows) -> dict[str, Any]:
     return {"size": windows.size, **replace(windows, dilation=dilation).attributes}
 
 
-def moving_axes(windows: Windows) -> Shape:
+def moving_axes(windows: Windows) -> Integers:
     """The axes along which windows are more than the elements one by one."""
     return tuple(a for a, c in enumerate(windows.axes) if not c.is_still)
 
 
-def skipping_axes(windows: Windows) -> Shape:
+def skipping_axes(windows: Windows) -> Integers:
     """The axes along which windows take no elements but those from stride to stride."""
     return tuple(
         axis
@@ -88,7 +88,7 @@ def filling_of(border: str, value: float) -> dict[str, Any]:
 
 
 def spread(
-    emit: Emitter, x: Tensor, factors: Sequence[int], *, zeros: bool = False
+    emit: Emitter, x: Tensor, factors: Sequence[Dimension], *, zeros: bool = False
 ) -> Tensor:
     """The tensor with each element repeated along its axes or, with zeros, followed by
     them: by two for a factor of 3.
@@ -101,7 +101,7 @@ def spread(
         chosen = axes[-2:] if axes[-1] == x.rank - 1 else axes[-1:]
         axes = axes[: -len(chosen)]
         elements = reshaped(emit, x, _elements(x.shape, chosen), hint="elements")
-        counts = [1] * elements.rank
+        counts: list[Dimension] = [1] * elements.rank
         counts[2 : 2 + 2 * len(chosen) : 2] = [factors[axis] for axis in chosen]
         if zeros:
             padding = [(0, count - 1) for count in counts]

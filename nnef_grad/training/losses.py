@@ -10,6 +10,7 @@ from typing import Any
 
 from nnef_grad.autodiff.rules import shapes_by_rule
 from nnef_grad.base.errors import InvalidGraphError, UsageError
+from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import Graph, Shape, Tensor, shape_of
 from nnef_grad.graph.names import advice_on, with_suffix
 from nnef_grad.language.types import SCALAR, STRING, TensorType
@@ -50,7 +51,7 @@ class Objective:
     graph: Graph
     loss: str
     differentiated: str
-    divisor: int
+    divisor: Dimension
     losses: Mapping[str, str]
     targets: Mapping[str, str]
     warnings: tuple[str, ...]

@@ -24,6 +24,7 @@ from support.expressions import (
 )
 
 import nnef_grad
+from nnef_grad.graph.extents import as_numbers
 
 
 # What a derivative is multiplied with before the next one is taken: no two alike.
@@ -54,7 +55,7 @@ def emitted(expression: str, x: Array, orders: int) -> list[list[float]]:
         (output,), names = graph.outputs, graph.output_names
         backward = nnef_grad.differentiate(graph, wrt=["x"])
         graph = backward.graph
-        factors = weights(int(np.prod(output.shape)), order)
+        factors = weights(int(np.prod(as_numbers(output.shape))), order)
         feeds[backward.seeds[names[0]]] = np.reshape(factors, output.shape)
         values = nnef_grad.evaluate(backward, feeds)
         rows.append([float(v) for v in values[backward.gradients["x"]].flat])

@@ -10,6 +10,7 @@ from support.checks import check_gradients
 from support.networks import SMALL, network, scaled, small_network
 
 import nnef_grad
+from nnef_grad.graph.ir import Shape
 
 
 # AlexNet ends in convolutions without padding over the whole of a 224 x 224 image.
@@ -72,7 +73,7 @@ def _broadcast_operands(operation: nnef_grad.Operation) -> int:
     return sum(_is_repeated(t.shape, result.shape) for t in tensors)
 
 
-def _is_repeated(operand: tuple[int, ...], result: tuple[int, ...]) -> bool:
+def _is_repeated(operand: Shape, result: Shape) -> bool:
     extended = operand + (1,) * (len(result) - len(operand))
     return any(o == 1 and r > 1 for o, r in zip(extended, result, strict=True))
 

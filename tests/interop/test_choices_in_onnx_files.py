@@ -22,6 +22,7 @@ from support.onnx_files import run
 import nnef_grad
 from nnef_grad import interop
 from nnef_grad.base.errors import NnefGradError, UsageError
+from nnef_grad.graph.extents import as_numbers
 
 Array = npt.NDArray[Any]
 
@@ -48,7 +49,7 @@ def gradients(path: Path, feeds: dict[str, Any], **settings: Any) -> dict[str, A
     graph = model.graph
     backward = nnef_grad.differentiate(graph, wrt="inputs", with_outputs=True)
     seeds = {
-        seed: normal(7, *graph.tensors[output].shape)
+        seed: normal(7, *as_numbers(graph.tensors[output].shape))
         for output, seed in backward.seeds.items()
     }
     own = {n: x for n, x in feeds.items() if n in graph.input_names}

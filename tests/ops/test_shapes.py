@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import nnef
 import pytest
@@ -183,9 +184,7 @@ def test_slices_are_those_of_the_khronos_inference() -> None:
         ), arguments
 
 
-def _extent(
-    function: Callable[..., Sequence[int]], *arguments: list[int]
-) -> int | None:
+def _extent(function: Callable[..., Sequence[Any]], *arguments: list[int]) -> Any:
     try:
         return function([5], [0], *arguments)[0]
     except (ShapeError, AssertionError):

@@ -11,6 +11,7 @@ from support.checks import accept, check_gradients, check_twice, document
 from support.windows import Settings, Shape, backward_of, model, volume, written
 
 import nnef_grad
+from nnef_grad.graph.extents import as_numbers
 from nnef_grad.ops.windows import (
     Windows,
     automatic_padding,
@@ -496,10 +497,9 @@ def test_max_pool_with_index(windows: str, border: str) -> None:
 def test_sampling(operation: str, windows: str) -> None:
     # The index has the shape of the down-scaled side, where the operation has none of
     # its own to tell it.
-    small = (
-        nnef_grad.loads(model(f"box(x, {windows})", x=[2, 3, 6, 7])).tensors["y"].shape
-    )
-    shape = {"sample": [2, 3, 6, 7], "desample": list(small)}[operation]
+    boxes = nnef_grad.loads(model(f"box(x, {windows})", x=[2, 3, 6, 7]))
+    small = as_numbers(boxes.tensors["y"].shape)
+    shape = {"sample": (2, 3, 6, 7), "desample": small}[operation]
     check_twice(
         model(f"{operation}(x, i, {windows})", x=shape, i=small),
         shapes=False,

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 import nnef_grad
 from bench.workers import min_cut
+from nnef_grad.graph.extents import as_numbers
 from nnef_grad.ops.costs import last_uses
 from nnef_grad.ops.traits import FED
 from nnef_grad.ops.windows import windows_of
@@ -113,7 +114,9 @@ def _conv(op: nnef_grad.Operation, x: Tensor, weight: Tensor, bias: Tensor) -> T
     windows = windows_of(op)
     before = [p for p, _ in windows.padding]
     if windows.padding != tuple((p, p) for p in before):
-        x = functional.pad(x, [p for sides in reversed(windows.padding) for p in sides])
+        x = functional.pad(
+            x, [p for sides in reversed(windows.padding) for p in as_numbers(sides)]
+        )
         before = [0] * len(before)
     groups = op.attributes["groups"]
     sliding = windows.stride, before, windows.dilation

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import nnef_grad
+from nnef_grad.graph.extents import as_numbers
 from nnef_grad.training import Step
 from support import reference
 
@@ -48,7 +49,7 @@ def random_data(graph: nnef_grad.Graph, seed: int = 0) -> dict[str, Array]:
         return half.astype(np.float32).astype(float)
 
     return {
-        str(op.attributes["label"]): drawn(op.outputs[0].shape)
+        str(op.attributes["label"]): drawn(as_numbers(op.outputs[0].shape))
         for op in graph.operations
         if op.name == "variable"
     }

@@ -14,6 +14,7 @@ from support.runtimes.cases import Case
 from support.runtimes.matrix import Example, retyped, verdicts
 
 import nnef_grad
+from nnef_grad.graph.extents import as_numbers
 from nnef_grad.interpreter.random_values import random_values
 from nnef_grad.targets import Lowered, lower
 from nnef_grad.targets.tract import loading
@@ -52,7 +53,7 @@ def backward(text: str, target: str = "tract") -> tuple[nnef_grad.Graph, Lowered
 def signature(graph: nnef_grad.Graph) -> list[tuple[str, str, tuple[int, ...]]]:
     """What it takes: names, data types and shapes."""
     pairs = zip(graph.input_names, graph.inputs, strict=True)
-    return [(name, tensor.dtype, tensor.shape) for name, tensor in pairs]
+    return [(name, tensor.dtype, as_numbers(tensor.shape)) for name, tensor in pairs]
 
 
 def written(text: str) -> list[str]:

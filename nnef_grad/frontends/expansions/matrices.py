@@ -13,6 +13,7 @@ from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.expansions.products import matmul
 from nnef_grad.frontends.values import described, shape_of
 from nnef_grad.frontends.view import View
+from nnef_grad.graph.extents import Dimension, as_number
 
 # The most rows that there are formulas for.
 MOST = 4
@@ -35,7 +36,7 @@ def transposed(view: View, x: Any) -> Any:
     return view.transposed(x, [*range(rank - 2), rank - 1, rank - 2])
 
 
-def _part(view: View, x: Any, begin: Sequence[int], end: Sequence[int]) -> Any:
+def _part(view: View, x: Any, begin: Sequence[int], end: Sequence[Dimension]) -> Any:
     """Rows and columns of matrices."""
     rank = len(shape_of(x))
     window: dict[str, Any] = {
@@ -65,7 +66,7 @@ def _cofactors(view: View, x: Any, rows: int) -> Any:
     if n % 2:
         # The rows and columns that come first again are in an even order.
         return minors
-    signs = (-1.0) ** np.add.outer(np.arange(rows), np.arange(n))
+    signs = (-1.0) ** np.add.outer(np.arange(as_number(rows)), np.arange(as_number(n)))
     return view("mul", minors, _of_matrices(signs, rank), hint="cofactors")
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.frontends.view import View
+from nnef_grad.graph.extents import Dimension
 from nnef_grad.language.types import LARGEST
 
 
@@ -48,7 +49,7 @@ class _Term(NamedTuple):
     letters: str
 
     @property
-    def extents(self) -> dict[str, int]:
+    def extents(self) -> dict[str, Dimension]:
         """The extents of axes, by letter."""
         return dict(zip(self.letters, shape_of(self.tensor), strict=True))
 
@@ -194,13 +195,13 @@ def weights(view: View, q: Any, k: Any, mask: Any, factor: float) -> Any:
     return view("softmax", scores, hint="weights", axes=[len(shape_of(scores)) - 1])
 
 
-def causal(view: View, rows: int, columns: int, rank: int) -> Any:
+def causal(view: View, rows: Dimension, columns: Dimension, rank: int) -> Any:
     """The mask of what each row sees: as many columns as rows before it, and one."""
     places = (rows, rank - 2), (columns, rank - 1)
     return view("ge", *(view.positions(*p, rank) for p in places), hint="mask")
 
 
-def shared(view: View, x: Any, heads: int) -> Any:
+def shared(view: View, x: Any, heads: Dimension) -> Any:
     """Each head of k or v as often as there are heads of q for it."""
     *batch, own, rows, columns = shape_of(x)
     if own in (1, heads):

@@ -15,7 +15,8 @@ import numpy as np
 from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.frontends.view import View
-from nnef_grad.graph.extents import Dimension, OpenExtentError, has_symbols
+from nnef_grad.graph.extents import Dimension, OpenExtentError, as_number, has_symbols
+from nnef_grad.graph.ir import Shape
 from nnef_grad.graph.learning import reaches
 from nnef_grad.graph.quotients import maximum, minimum
 from nnef_grad.ops.shape import number
@@ -26,8 +27,8 @@ class Axis(NamedTuple):
     that of open extents, if it is no whole number.
     """
 
-    old: int
-    new: int
+    old: Dimension
+    new: Dimension
     scale: float | None
 
     @property
@@ -141,7 +142,9 @@ def _operation(
         return "multilinear_upsample", settings
     for name in ("nearest_upsample", "nearest_downsample"):
         if all(
-            np.array_equal(_nearest(name, axis), matrices.get(a, np.eye(axis.old)))
+            np.array_equal(
+                _nearest(name, axis), matrices.get(a, np.eye(as_number(axis.old)))
+            )
             for a, axis in enumerate(spatial, 2)
         ):
             return name, {"factor": factor}
@@ -151,12 +154,12 @@ def _operation(
 def _nearest(name: str, axis: Axis) -> Array:
     """The matrix of an operation that takes elements several times, or some of them."""
     if name == "nearest_upsample":
-        return np.eye(axis.old).repeat(max(1, axis.new // axis.old), 0)
-    return np.eye(axis.old)[:: max(1, axis.old // axis.new)]
+        return np.eye(as_number(axis.old)).repeat(max(1, axis.new // axis.old), 0)
+    return np.eye(as_number(axis.old))[:: max(1, axis.old // axis.new)]
 
 
 def axes_of(
-    view: View, shape: tuple[int, ...], scales: list[float], sizes: list[int]
+    view: View, shape: Shape, scales: list[float], sizes: list[int]
 ) -> list[Axis]:
     """All axes, with a scale or an extent for each; one with a symbol stays as it is."""
     message = f"there must be {len(shape)} scales or extents"
@@ -222,7 +225,7 @@ def _product(view: View, x: Any, matrix: Any, axis: int) -> Any:
 
 def _weights(axis: Axis, how: Resizing) -> Array:
     """The matrix from the given positions (columns) to the new ones (rows)."""
-    position = PLACES[how.places](axis).at(np.arange(axis.new))
+    position = PLACES[how.places](axis).at(np.arange(as_number(axis.new)))
     if how.mode == "nearest":
         # A scale such as 1.1 or 2/3 is not exact: what is whole must stay so.
         first = ROUNDED[how.rounding](np.round(position, 4), axis)
@@ -238,7 +241,7 @@ def _weights(axis: Axis, how: Resizing) -> Array:
         taps = np.where((columns < 0) | (columns >= axis.old), 0.0, taps)
         taps /= taps.sum(1, keepdims=True)
     matrix = np.zeros((axis.new, axis.old))
-    rows = np.arange(axis.new)[:, np.newaxis]
+    rows = np.arange(as_number(axis.new))[:, np.newaxis]
     np.add.at(matrix, (rows, np.clip(columns, 0, axis.old - 1)), taps)
     return matrix
 
@@ -408,7 +411,7 @@ def samples(
 
 
 def _weights_at(
-    view: View, points: Any, extent: int, mode: str, border: str, is_aligned: bool
+    view: View, points: Any, extent: Dimension, mode: str, border: str, is_aligned: bool
 ) -> Any:
     """The weight of each element of an axis at points, [batch, point, element]."""
     low, high = (0.0, extent - 1.0) if is_aligned else (-0.5, extent - 0.5)

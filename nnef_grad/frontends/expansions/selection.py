@@ -24,7 +24,7 @@ from nnef_grad.frontends.values import (
     simple,
 )
 from nnef_grad.frontends.view import View
-from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.extents import Dimension, as_number, as_numbers, has_symbols
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.language.types import LARGEST
 
@@ -234,7 +234,7 @@ def put_blocks(
     x: Any,
     number: Any,
     updates: Any,
-    depth: int,
+    depth: Dimension,
     reduction: str,
 ) -> Any:
     """Replaces blocks with some numbers, counted in so many first axes, or reduces them."""
@@ -276,7 +276,7 @@ def _one_of(updates: Any, reduction: str) -> tuple[Any, bool]:
     return updates, reduction == "none" and not shape_of(updates)
 
 
-def _block_numbers(view: View, indices: Any, extents: Sequence[int]) -> Any:
+def _block_numbers(view: View, indices: Any, extents: Sequence[Dimension]) -> Any:
     """The row-major numbers of blocks, as scalars; indices may count from the end."""
     shape = shape_of(indices)
     depth, last = shape[-1], len(shape) - 1
@@ -290,7 +290,7 @@ def _block_numbers(view: View, indices: Any, extents: Sequence[int]) -> Any:
     return view("squeeze", sums, hint="number", axes=[last])
 
 
-def _numbers(view: View, extents: Sequence[Any], shape: Sequence[int]) -> Any:
+def _numbers(view: View, extents: Sequence[Any], shape: Sequence[Dimension]) -> Any:
     if not any(map(has_symbols, extents)):
         return np.array(extents, dtype=np.float64).reshape(shape)
     return view.constant(np.array(extents, dtype=object).reshape(shape), "scalar")
@@ -384,7 +384,7 @@ def triangle(view: View, x: Any, k: int, upper: bool) -> Any:
         rows, columns = (view.positions(shape[a], a, rank) for a in places)
     else:
         view.reading.spend(2 * prod(shape[-2:]))
-        indices = np.indices(shape[-2:])
+        indices = np.indices(as_numbers(shape[-2:]))
         rows, columns = indices.reshape(2, *(1,) * (rank - 2), *shape[-2:])
     diagonal = view("sub", columns, rows, hint="diagonal")
     mask = view(is_inside, diagonal, k, hint="mask")
@@ -393,7 +393,7 @@ def triangle(view: View, x: Any, k: int, upper: bool) -> Any:
 
 
 def one_hot(
-    view: View, indices: Any, axis: int, extent: int, off: float, on: float
+    view: View, indices: Any, axis: int, extent: Dimension, off: float, on: float
 ) -> Any:
     """One number at each index along a new axis, and another elsewhere."""
     rank = len(shape_of(indices)) + 1
@@ -401,5 +401,5 @@ def one_hot(
     wide = view("unsqueeze", indices, axes=[along])
     # An index outside is that of no place.
     positions = view.positions(extent, along, rank)
-    number = _place(view, wide, float(extent))
+    number = _place(view, wide, float(as_number(extent)))
     return view.expand("one_hot", number, positions, off=off, on=on)

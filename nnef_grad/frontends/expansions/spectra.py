@@ -12,13 +12,15 @@ from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.expansions.products import matmul
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.frontends.view import View
-from nnef_grad.graph.extents import OpenExtentError, has_symbols
+from nnef_grad.graph.extents import Dimension, OpenExtentError, as_number, has_symbols
 
 
-def waves(size: int, count: int, parts: int, sign: float = 1.0) -> Array:
+def waves(
+    size: Dimension, count: Dimension, parts: Dimension, sign: float = 1.0
+) -> Array:
     """[parts, size, 2, count]: what real and imaginary numbers give to those of a frequency."""
     # Whole turns are left out, so that angles are exact.
-    turns = np.outer(np.arange(size), np.arange(count)) % size
+    turns = np.outer(np.arange(as_number(size)), np.arange(as_number(count))) % size
     angles = 2.0 * np.pi / size * turns
     cos, sin = np.cos(angles), sign * np.sin(angles)
     rows = [np.stack([cos, -sin], axis=1), np.stack([sin, cos], axis=1)]
@@ -26,7 +28,13 @@ def waves(size: int, count: int, parts: int, sign: float = 1.0) -> Array:
 
 
 def transformed(
-    view: View, x: Any, along: int, count: int, *, is_inverse: bool, divisor: int = 1
+    view: View,
+    x: Any,
+    along: int,
+    count: Dimension,
+    *,
+    is_inverse: bool,
+    divisor: int = 1,
 ) -> Any:
     """[..., n, ..., 1 or 2] to [..., count, ..., 2], along an axis."""
     shape, last = shape_of(x), len(shape_of(x)) - 1

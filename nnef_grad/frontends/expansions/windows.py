@@ -13,14 +13,14 @@ import numpy as np
 from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.frontends.view import View
-from nnef_grad.graph.extents import Dimension, may_exceed
+from nnef_grad.graph.extents import Dimension, as_numbers, may_exceed
 
 
 class Axis(NamedTuple):
     """Windows along an axis, with the extent of the operand, and what is added around."""
 
     given: Dimension
-    size: int
+    size: Dimension
     stride: int
     dilation: int
     before: int
@@ -155,4 +155,4 @@ def _ones(view: View, axes: Sequence[Axis]) -> Array:
     """A filter for each element of a block."""
     block = [axis.size for axis in axes]
     view.reading.spend(prod(block) ** 2)
-    return np.eye(prod(block)).reshape(-1, 1, *block)
+    return np.eye(prod(as_numbers(block))).reshape(-1, 1, *block)

@@ -11,7 +11,7 @@ from typing import Any
 from nnef_grad.autodiff.ranges import EXACT_IN_DOUBLE, INDEX
 from nnef_grad.frontends.onnx.node import NARROW, Node
 from nnef_grad.frontends.values import shape_of
-from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.extents import as_numbers, has_symbols
 from nnef_grad.graph.ir import Tensor
 
 # How far from zero results may be, given how far the operands are, and how long the rows of the
@@ -34,7 +34,9 @@ def in_bits(node: Node, z: Any, operands: Sequence[Any]) -> Any:
     first, count = bits
     sizes = [node.reading.integer_size("add", [x]) for x in operands]
     row = shape_of(operands[0])[-1:]
-    size = _SIZES[node.kind](sizes, INDEX if has_symbols(row) else prod(row))
+    size = _SIZES[node.kind](
+        sizes, INDEX if has_symbols(row) else prod(as_numbers(row))
+    )
     is_below = first == 0 and node.kind == "Sub"
     if size < first + count and not is_below:
         node.reading.sizes[z] = size

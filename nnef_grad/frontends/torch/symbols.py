@@ -46,7 +46,7 @@ class Symbols:
     def shape(self, tensor: Any) -> Shape:
         """The shape of a tensor of PyTorch."""
         sizes: Sequence[Any] = tensor.shape
-        return tuple(self.extent(size) for size in sizes)  # type: ignore[misc]
+        return tuple(self.extent(size) for size in sizes)
 
     def learn(self, sizes: Sequence[Any], shape: Shape) -> None:
         """Takes extents that depend on data from a shape: with one, the data were known."""

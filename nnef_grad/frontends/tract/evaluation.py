@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from math import nan
+from math import nan, prod
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -160,7 +160,7 @@ class DocumentReading(Reading):
     def numbers_of(self, tensor: Tensor, span: Span) -> Array | None:
         """The numbers that a variable holds; None for another tensor."""
         y = self.emitter.made_by(tensor, "variable")
-        if y is None or (tensor.rank > 1 and np.prod(tensor.shape) != 1):
+        if y is None or (tensor.rank > 1 and prod(tensor.shape) != 1):
             return None
         if (data := self.data_of(tensor)) is not None:
             return data.reshape(-1)

@@ -13,7 +13,7 @@ from onnx import TensorProto, numpy_helper
 from onnx.helper import np_dtype_to_tensor_dtype
 
 from nnef_grad.frontends.onnx.operations import elementwise
-from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import LOOP, Operand, Operation, Tensor
 from nnef_grad.graph.loops import loop_of
 from nnef_grad.ops.conv import groups_of
@@ -253,7 +253,10 @@ def _convolution(nodes: Nodes, op: Operation) -> None:
 
 
 def _spread(
-    nodes: Nodes, operands: Sequence[str], axes: Sequence[AxisWindows], groups: int
+    nodes: Nodes,
+    operands: Sequence[str],
+    axes: Sequence[AxisWindows],
+    groups: Dimension,
 ) -> None:
     """What ONNX has no word for is cut off: the rest of what a stride may leave over, and
     padding at one end, which some engines lack.
@@ -358,8 +361,7 @@ def _split(nodes: Nodes, op: Operation) -> None:
 @writer("slice")
 def _slice(nodes: Nodes, op: Operation) -> None:
     (x,) = op.inputs
-    fields = (op.attributes[name] for name in ("axes", "begin", "end", "stride"))
-    taken = slice_positions(x.shape, *fields)
+    taken = slice_positions(x.shape, **op.settings)
     # Before the first element there is no place that would not count from the last.
     stops = [p.stop if p.stop >= 0 else -(2**31) for p in taken.values()]
     starts, steps = ([getattr(p, n) for p in taken.values()] for n in ("start", "step"))

@@ -18,6 +18,7 @@ from nnef_grad.emit.evaluation import instantiate_body
 from nnef_grad.emit.whole import is_whole
 from nnef_grad.graph.atoms import Quotient
 from nnef_grad.graph.extents import (
+    Dimension,
     Extent,
     OpenExtentError,
     atoms_in,
@@ -174,7 +175,7 @@ def _written(operation: Operation) -> Operation:
     return _own("cast", (_nested(items, c.shape),), {"to": TYPES[c.dtype]}, c)
 
 
-def _nested(items: Iterator[Operand], shape: Sequence[int]) -> Operand:
+def _nested(items: Iterator[Operand], shape: Sequence[Dimension]) -> Operand:
     """Arrays in arrays, of a shape."""
     if not shape:
         return next(items)

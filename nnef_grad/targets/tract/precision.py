@@ -24,7 +24,7 @@ from typing import Any
 from nnef_grad.autodiff.recompute import Delays
 from nnef_grad.autodiff.schedule import that_enter
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.names import substitute, with_prefix
 from nnef_grad.graph.passes import prune
@@ -71,7 +71,7 @@ class _Blocks:
         self._variables = variables
         self._moving = that_enter(graph.operations)
         self._delays = Delays(emit)
-        self._rows: dict[int, Tensor] = {}
+        self._rows: dict[Dimension, Tensor] = {}
         self._singles: dict[tuple[Tensor, Tensor], Tensor] = {}
 
     def as_read(self, op: Operation) -> Operation:

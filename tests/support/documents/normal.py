@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import nnef_grad
+from nnef_grad.graph.extents import as_numbers
 from nnef_grad.language.types import ArrayType, TupleType, Type
 
 Normal = dict[str, Any]
@@ -51,7 +52,7 @@ def of_ours(graph: nnef_grad.Graph, *, shapes: bool = True) -> Normal:
         operations,
         numbers,
         {
-            name: (t.dtype, list(t.shape) if shapes else None)
+            name: (t.dtype, list(as_numbers(t.shape)) if shapes else None)
             for name, t in graph.tensors.items()
         },
     )

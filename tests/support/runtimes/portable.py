@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 import nnef_grad
+from nnef_grad.graph.extents import as_numbers
 from support.operation_models import Model, document_of, sections
 from support.runtimes.cases import Array
 from support.runtimes.matrix import Example, example, forward
@@ -75,7 +76,7 @@ DATA: dict[str, Callable[[tuple[int, ...]], Array]] = {
 
 def _data(text: str) -> Mapping[str, Array]:
     variables = (
-        (str(operation.attributes["label"]), tensor.shape)
+        (str(operation.attributes["label"]), as_numbers(tensor.shape))
         for operation in nnef_grad.loads(text).operations
         if operation.name == "variable"
         for tensor in operation.outputs

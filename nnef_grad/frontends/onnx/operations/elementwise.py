@@ -20,6 +20,7 @@ from nnef_grad.frontends.values import (
     shape_of,
     without_objects,
 )
+from nnef_grad.graph.extents import as_numbers
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.language.types import LARGEST
 
@@ -155,7 +156,7 @@ def _has_open_rows(node: Node, x: Tensor, axes: list[int]) -> bool:
     shape = constants[0].outputs[0].shape
     values = np.resize(np.array(constants[0].attributes["value"]), shape)
     missing = (1,) * (len(x.shape) - len(shape))
-    wide = np.broadcast_to(values.reshape(shape + missing), x.shape)
+    wide = np.broadcast_to(values.reshape(shape + missing), as_numbers(x.shape))
     return bool((wide.max(axis=tuple(axes)) > -LARGEST).all())
 
 

@@ -5,6 +5,7 @@ result is made codes again.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from nnef_grad.frontends.onnx.operations.fused import (
     sum_of,
 )
 from nnef_grad.frontends.values import is_known, shape_of
+from nnef_grad.graph.extents import Dimension
 
 _BLOCKS = "block scales are not supported"
 _STRAIGHT = "gradients go straight through the rounding of quantized numbers"
@@ -122,8 +124,8 @@ def _along_axis(node: Node, values: Any, x: Any, axis: int | None = None) -> Any
     """A number for each element along the axis, aligned with a tensor."""
     if not shape_of(values):
         return values
-    shape = [1] * len(shape_of(x))
-    if np.prod(shape_of(values)) != 1:
+    shape: list[Dimension] = [1] * len(shape_of(x))
+    if prod(shape_of(values)) != 1:
         along = node.along(1, x) if axis is None else axis
         shape[along] = shape_of(values)[0]
     return node.reshaped(values, shape)

@@ -147,7 +147,7 @@ def _steps_inside(node: Node, shape: Shape, layout: int) -> Any:
     all. The others return zeros and leave the states as they are, in both directions.
     """
     lengths, steps = node.operand(4), shape[layout]
-    if lengths is None or (is_known(lengths) and np.all(np.equal(lengths, steps))):
+    if lengths is None or (is_known(lengths) and np.all(np.asarray(lengths) == steps)):
         return None
     column = node("unsqueeze", node.scalars(lengths), hint="lengths", axes=[layout, 2])
     return node("lt", node.positions(steps, layout, 3), column, hint="is_inside")

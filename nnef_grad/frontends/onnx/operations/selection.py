@@ -13,6 +13,7 @@ from nnef_grad.frontends.expansions import selection as expansion
 from nnef_grad.frontends.expansions.reductions import local_response, running_sums
 from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.values import dtype_of, is_known, shape_of
+from nnef_grad.graph.extents import as_number
 
 # What other formats have too, with the attributes that it takes, and their defaults.
 _SHARED: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
@@ -85,9 +86,9 @@ def _put_grid(
             sides[axis] = (before, after)
             spread = node("pad", spread, hint="padded", padding=sides, value=0.0)
         else:
-            index = np.searchsorted(taken[:-1], np.arange(extent))
+            index = np.searchsorted(taken[:-1], np.arange(as_number(extent)))
             spread = node("gather", spread, index, hint="spread", axis=axis)
-        hit = np.isin(np.arange(extent), taken)
+        hit = np.isin(np.arange(as_number(extent)), taken)
         hits.append(hit.reshape([-1 if a == axis else 1 for a in range(rank)]))
     rest = x if reduction == "none" else 0.0
     for hit in hits:

@@ -7,7 +7,7 @@ from typing import Any
 from nnef_grad.frontends.expansions.spectra import transformed, waves
 from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.values import shape_of
-from nnef_grad.graph.extents import OpenExtentError, has_symbols
+from nnef_grad.graph.extents import Dimension, OpenExtentError, has_symbols
 
 
 @onnx_op("STFT")
@@ -48,7 +48,7 @@ def _transform(node: Node, x: Any, *_: Any) -> Any:
     return transformed(node, x, along, count, is_inverse=inverse, divisor=divisor)
 
 
-def _frequencies(node: Node, size: int) -> int:
+def _frequencies(node: Node, size: Dimension) -> Dimension:
     is_half = node.get("onesided", int(node.kind == "STFT"))
     return size // 2 + 1 if is_half else size
 

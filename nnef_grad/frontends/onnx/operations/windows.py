@@ -12,12 +12,12 @@ from nnef_grad.frontends.expansions.windows import Axis
 from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.onnx.operations.shapes import sides
 from nnef_grad.frontends.values import shape_of
-from nnef_grad.graph.extents import may_exceed
+from nnef_grad.graph.extents import Dimension, may_exceed
 from nnef_grad.graph.ir import Shape
 from nnef_grad.graph.quotients import maximum
 
 
-def _axes(node: Node, x: Any, size: Sequence[int]) -> list[Axis]:
+def _axes(node: Node, x: Any, size: Sequence[Dimension]) -> list[Axis]:
     """Windows along spatial axes, with the padding of the file."""
     ones, zeros = [1] * len(size), [0, 0] * len(size)
     settings = [node.get(name, ones) for name in ("strides", "dilations")]

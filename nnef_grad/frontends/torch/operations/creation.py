@@ -10,7 +10,7 @@ import numpy as np
 
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.values import converted, is_open, simple
-from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.extents import as_number, has_symbols
 from nnef_grad.graph.ir import Tensor
 
 # Also where PyTorch leaves open what there is until it is written.
@@ -50,7 +50,7 @@ def numbers(call: Call, *_: Any) -> Any:
     start, step = call.args.get("start", 0), call.args.get("step", 1)
     (count,) = call.result_shape
     is_open_count = has_symbols(count)
-    y = call.positions(count, 0, 1) if is_open_count else np.arange(count)
+    y = call.positions(count, 0, 1) if is_open_count else np.arange(as_number(count))
     y = y if step == 1 else call("mul", y, step, hint="steps")
     return call.whole(y if start == 0 else call("add", y, start))
 

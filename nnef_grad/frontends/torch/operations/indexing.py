@@ -33,7 +33,7 @@ from nnef_grad.frontends.torch.operations.shapes import (
     select,
 )
 from nnef_grad.frontends.values import broadcast_shapes, dtype_of, is_known, shape_of
-from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.extents import as_number, as_numbers, has_symbols
 from nnef_grad.graph.ir import Shape
 
 _ORDER = "one place is written several times, in no order: use indices that differ"
@@ -86,7 +86,7 @@ def _is_range(numbers: Any, node: Any, extent: Any) -> bool:
     if shape_of(numbers) != (extent,):
         return False
     if is_known(numbers):
-        return np.array_equal(numbers, np.arange(extent))
+        return np.array_equal(numbers, np.arange(as_number(extent)))
     start = node.args[0] if len(node.args) > 1 else 0
     is_range = str(node.target).startswith("aten.arange.")
     return is_range and (start, *node.args[2:3]) in ((0,), (0, 1))
@@ -237,7 +237,7 @@ def _put_one(call: Call, x: Any, numbers: Any, value: Any, axes: list[int]) -> A
     if is_known(numbers):
         # PyTorch adds the gradients of equal indices.
         call.require(is_known(value) or len({*np.ravel(numbers)}) == count, _ORDER)
-        hit = np.isin(np.arange(total), numbers)
+        hit = np.isin(np.arange(as_number(total)), numbers)
     else:
         row = call.reshaped(call.typed(numbers, "scalar"), [1, count], "row")
         taken = call("eq", row, call.positions(total, 0, 2), hint="taken")
@@ -279,7 +279,7 @@ def _put_rows(
     source = np.zeros(int(extent), int)
     source[places] = np.arange(count)
     row = [extent if a == axis else 1 for a in range(len(shape_of(x)))]
-    mask = np.isin(np.arange(extent), places).reshape(row)
+    mask = np.isin(np.arange(as_number(extent)), places).reshape(row)
     y = updates
     if count != 1:
         y = call("gather", updates, source, hint="spread", axis=axis)
@@ -389,7 +389,7 @@ def _masked_select(call: Call, x: Any, mask: Any) -> Any:
     shape = broadcast_shapes(shape_of(x), shape_of(mask))
     if not is_known(mask):
         return rows_where(call, call.broadcast(x, shape), [call.broadcast(mask, shape)])
-    places = np.flatnonzero(np.broadcast_to(mask, shape))
+    places = np.flatnonzero(np.broadcast_to(mask, as_numbers(shape)))
     return rows(call, flat(call, call.broadcast(x, shape)), places, 0)
 
 

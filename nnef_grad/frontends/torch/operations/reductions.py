@@ -20,6 +20,7 @@ from nnef_grad.frontends.values import (
     shape_of,
     simple,
 )
+from nnef_grad.graph.extents import as_number
 from nnef_grad.graph.learning import reaches
 from nnef_grad.language.types import LARGEST
 
@@ -281,7 +282,7 @@ def extrema(call: Call, x: Any, axis: int) -> Sequence[Any]:
     row = [-1 if a == along else 1 for a in range(len(shape_of(x)))]
     for padding in _shifts(call, y, axis):
         settings = {"padding": padding, "is_largest": "max" in call.name}
-        places = np.arange(shape_of(x)[along]).reshape(row)
+        places = np.arange(as_number(shape_of(x)[along])).reshape(row)
         has_before = places >= padding[along][0]
         indices, y = call.expand("extrema_so_far", y, indices, has_before, **settings)
     values = call.whole(y)

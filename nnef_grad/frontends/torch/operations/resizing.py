@@ -11,7 +11,7 @@ from nnef_grad.frontends.expansions import resizing as expansion
 from nnef_grad.frontends.expansions.resizing import Axis, Resizing
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.values import shape_of
-from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.extents import Dimension, has_symbols
 
 _NEAREST = tuple(f"upsample_nearest{n}d" for n in "123")
 _EXACT = tuple(f"_upsample_nearest_exact{n}d" for n in "123")
@@ -31,7 +31,7 @@ def _resized(call: Call, x: Any, scales: Sequence[Any], how: Resizing) -> Any:
 
 
 def _factor(
-    call: Call, how: Resizing, before: int, after: int, scale: float | None
+    call: Call, how: Resizing, before: Dimension, after: Dimension, scale: float | None
 ) -> float | None:
     """The factor that PyTorch takes: for lines, and the nearest elements of images, that of
     extents that are alike, or of images that are twice as large.

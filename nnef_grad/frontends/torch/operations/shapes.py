@@ -13,7 +13,7 @@ from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.expansions.selection import from_begin
 from nnef_grad.frontends.torch.call import Call, aten, without_elements
 from nnef_grad.frontends.values import converted, shape_of
-from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.extents import as_number, has_symbols
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.graph.quotients import maximum, minimum
 from nnef_grad.ops.windows import added_border, has_border
@@ -93,7 +93,9 @@ def repeat_by(
     x, axis = (flat(call, x), 0) if axis is None else (x, axis)
     along = call.axis(axis, len(shape_of(x)))
     times = np.asarray(call.known(counts, "the number of repeats"))
-    return rows(call, x, np.repeat(np.arange(shape_of(x)[along]), times), along)
+    return rows(
+        call, x, np.repeat(np.arange(as_number(shape_of(x)[along])), times), along
+    )
 
 
 def flat(call: Call, x: Any) -> Any:

@@ -15,6 +15,7 @@ from nnef_grad.frontends.expansions.resizing import along
 from nnef_grad.frontends.expansions.windows import Axis
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.values import shape_of
+from nnef_grad.graph.extents import Dimension
 
 Pair = tuple[int, int]
 
@@ -59,7 +60,9 @@ def conv(call: Call, x: Any, weight: Any, bias: Any, *_: Any) -> Any:
     return unbatched(call, y, is_single)
 
 
-def _pads(padding: Any, size: Sequence[int], dilation: Sequence[int]) -> list[Pair]:
+def _pads(
+    padding: Any, size: Sequence[Dimension], dilation: Sequence[int]
+) -> list[Pair]:
     """The same before and after each axis; as much as keeps an extent, of which an odd
     element goes to the end; or none.
     """
@@ -71,7 +74,7 @@ def _pads(padding: Any, size: Sequence[int], dilation: Sequence[int]) -> list[Pa
 
 def _axes(
     shape: Sequence[Any],
-    size: Sequence[int],
+    size: Sequence[Dimension],
     stride: Any,
     pads: Sequence[Pair],
     dilation: Any,
@@ -246,7 +249,7 @@ def _side_by_side(call: Call, name: str, x: Any, sizes: Sequence[int]) -> Any:
     return windows.pool(call, name, x, axes, border="ignore")
 
 
-def _windows(extent: int, count: int) -> list[tuple[int, int]]:
+def _windows(extent: Dimension, count: Dimension) -> list[tuple[int, int]]:
     """Where the windows along an axis begin and end."""
     starts = range(0, extent * count, extent)
     return [(n // count, -(-(n + extent) // count)) for n in starts]

@@ -11,6 +11,7 @@ from nnef_grad.frontends.expansions.products import contract
 from nnef_grad.frontends.tract.evaluation import expansion
 from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.frontends.view import View
+from nnef_grad.graph.extents import Dimension
 from nnef_grad.language.library import STDLIB
 
 
@@ -35,7 +36,7 @@ def deconv(view: View, x: Any, weight: Any, bias: Any, *values: Any) -> Any:
     return view("deconv", x, turned, _row(view, bias), **settings)
 
 
-def _turned(view: View, weight: Any, groups: int) -> Any:
+def _turned(view: View, weight: Any, groups: Dimension) -> Any:
     """The filter [out, in / groups, ...] as [in, out / groups, ...]."""
     view.require(len(shape_of(weight)) >= 2, "the filter must have rank 2 at least")
     y, given, *size = shape_of(weight)
