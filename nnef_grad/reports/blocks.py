@@ -39,6 +39,7 @@ def blocks(forward: Graph, backward: Backward) -> list[int]:
     operations = backward.graph.operations
     _place_replaced(places, operations)
     _place_rest(places, operations)
+    _place_kept(places, operations)
     # What nothing reads, and is made of nothing, is at the end: zeros, the gradient of a
     # tensor without influence.
     last = len(forward.operations) - 1
@@ -91,6 +92,20 @@ def _place_rest(places: Places, operations: tuple[Operation, ...]) -> None:
         _put(places, operation.inputs, _place_of(places, operation.outputs))
     for operation in operations:
         _put(places, operation.outputs, _place_of(places, operation.inputs[::-1]))
+
+
+def _place_kept(places: Places, operations: tuple[Operation, ...]) -> None:
+    """Places what an optimizer keeps of each variable with the gradient that it meets: what
+    is read at one place alone.
+    """
+    read: dict[Tensor, set[int | None]] = {}
+    for operation in reversed(operations):
+        for tensor in operation.outputs:
+            if len(readers := read.get(tensor, set())) == 1:
+                _put(places, [tensor], *readers)
+        place = _place_of(places, operation.outputs)
+        for tensor in operation.inputs:
+            read.setdefault(tensor, set()).add(place)
 
 
 def _put(places: Places, tensors: Iterable[Tensor], place: int | None) -> None:

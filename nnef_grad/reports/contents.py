@@ -161,7 +161,8 @@ def _operation(
         "bytesAlive": None if operation.name in FED else bytes_alive,
         "rule": texts.index(origin or operation),
         "isDerivative": origin is not None and texts.is_known(origin),
-        "isUpdate": origin is not None and not texts.is_known(origin),
+        # The optimizer that it is a part of.
+        "update": "" if origin is None or texts.is_known(origin) else origin.name,
         # That of its shape function.
         "family": shape.__module__.rpartition(".")[2] if shape else "",
     }

@@ -479,6 +479,31 @@ def test_the_page_gives_the_window_one_name(show: Open, tmp_path: Path) -> None:
     assert set(show(mlp()).evaluate(names)) - set(empty) == {"report"}
 
 
+def test_an_optimizer_is_one_card_for_each_variable(show: Open, tmp_path: Path) -> None:
+    """With all that it keeps of the variable, beside the gradient that it takes."""
+    step = nnef_grad.training_step(mlp(), loss="mean_squared_error", optimizer="adamw")
+    nnef_grad.report(step.objective, step.shown, tmp_path / "step.html")
+    page = show.file(tmp_path / "step.html")  # type: ignore[attr-defined]
+    page.click("#unfold")
+    page.click("#unfold")
+    shown = (
+        "[...units.values()].flatMap(({ steps }) => steps.filter(({ parts }) => parts))"
+    )
+    for_each = inside(page, f"{shown}.map(({{ results }}) => results)")
+    kept = ["", "_first_moment", "_second_moment"]
+    assert [x for x in for_each if len(x) == 3] == [
+        [f"updated_{name}{state}" for state in kept]
+        for name in ("weight1", "bias1", "weight2", "bias2")
+    ]
+    assert inside(page, "[...units.values()].every(({ steps }) => steps.length < 12)")
+    page.locator('[aria-label^="updated_weight1, "]').click()
+    said = page.inner_text("#details")
+    assert said.startswith("adamw")
+    assert "new_weight1 = sub(decayed_weight1, change_weight1)" in said
+    page.locator("#details button").first.click()
+    assert page.locator(".item.step.chosen").count() == 1
+
+
 # ---- Keys ----
 
 

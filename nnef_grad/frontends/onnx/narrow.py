@@ -34,9 +34,8 @@ def in_bits(node: Node, z: Any, operands: Sequence[Any]) -> Any:
     first, count = bits
     sizes = [node.reading.integer_size("add", [x]) for x in operands]
     row = shape_of(operands[0])[-1:]
-    size = _SIZES[node.kind](
-        sizes, INDEX if has_symbols(row) else prod(as_numbers(row))
-    )
+    width = INDEX if has_symbols(row) else prod(as_numbers(row))
+    size = _SIZES[node.kind](sizes, width)
     is_below = first == 0 and node.kind == "Sub"
     if size < first + count and not is_below:
         node.reading.sizes[z] = size

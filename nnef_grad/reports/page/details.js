@@ -8,7 +8,7 @@ let selected = null;
 function subject(key) {
   const [side, ...rest] = key.split("-");
   if (side === "step") {
-    const operation = backward.operations[Number(rest[0])];
+    const operation = shownAs(backward.operations[Number(rest[0])]);
     return { key, side: "backward", node: unitOf(operation), operation };
   }
   const id = rest.join("-");
@@ -89,7 +89,7 @@ function aboutOperation(operation) {
   const unit = unitOf(operation);
   return [
     html("h2", {}, operation.kind, html("small", {}, roleOf(operation))),
-    html("code", { class: "line" }, operation.text),
+    operation.parts ? null : html("code", { class: "line" }, operation.text),
     operation.broadcast ? html("p", { class: "broadcast" }, html("b", {}, "\u03a3 "), `${operation.broadcast}: here its gradient is summed down again.`) : null,
     table("Tensors", [
       ...operation.results.map((name) => ["result", name, typeText(graph, name)]),
@@ -99,6 +99,7 @@ function aboutOperation(operation) {
     table("Attributes", operation.attributes),
     ...(operation.side === "backward" ? aboutValue(valueOf(operation)) : []),
     table("Costs", costRows(operation)),
+    ...listed("Operations", operation.parts || []),
     ...ruleOf(operation),
     ...(operation.side === "forward" ? listed("Its derivative", derivativeOf(unit)) : listed("Derivative of", [unit.operation])),
   ].filter(Boolean);
@@ -109,7 +110,7 @@ function roleOf(operation) {
   const [name] = operation.results;
   if (gradients.has(name)) return `the gradient of ${gradients.get(name)}`;
   if (seeds.has(name)) return "input of the backward graph";
-  if (operation.isUpdate) return "part of the training step";
+  if (operation.update) return "part of the training step";
   return operation.isDerivative ? "part of a derivative" : "computed again in the backward graph";
 }
 
@@ -163,7 +164,7 @@ const costRows = (operation) => [
 
 function ruleOf(operation) {
   const [title, text] = contents.rules[operation.rule];
-  const isForward = operation.side === "forward" || operation.isDerivative || operation.isUpdate;
+  const isForward = operation.side === "forward" || operation.isDerivative || operation.update;
   if (!isForward) return [];
   return [html("h3", {}, "Rule"), html("p", {}, title), text ? html("pre", { tabindex: 0, "aria-label": "The text of the rule" }, text) : null];
 }

@@ -55,7 +55,7 @@ function label(text, x, y, name, width, size, anchor = "start") {
 }
 
 const keyOf = (side, node) => `${side}-${node.id}`;
-const stepKey = (operation) => `step-${operation.index}`;
+const stepKey = (operation) => `step-${shownAs(operation).index}`;
 const offsetOf = (side) => (side === "backward" ? layout.offset : 0);
 
 /** A rectangle of a size in the middle of a box. */
@@ -187,13 +187,14 @@ function insideFrame(box) {
 
 function drawStep(operation, place, level) {
   const [result] = operation.results;
-  const type = operation.isDerivative ? "derivative" : seeds.has(result) ? "seed" : operation.isUpdate ? "update" : "again";
+  const type = operation.isDerivative ? "derivative" : seeds.has(result) ? "seed" : operation.update ? "update" : "again";
   const value = valueOf(operation);
   const read = operation.inputs.length ? ` of ${operation.inputs.join(", ")}` : "";
   const name = [`${operation.results.join(", ")}: ${operation.kind}${read}`, operation.broadcast, value?.verdict, value?.mark].filter(Boolean).join(". ");
   const item = treeItem(`step ${type} family-${operation.family}`, level, name);
   const isResult = gradients.has(result);
-  card(item, place, operation.kind, `${result}  ${shapeText(backward, result)}`, stepBadge(type, isResult, value));
+  const badge = operation.parts ? `${operation.parts.length} ops` : stepBadge(type, isResult, value);
+  card(item, place, operation.kind, `${result}  ${shapeText(backward, result)}`, badge);
   if (value?.mark || ["FAILED", "not finite"].includes(value?.verdict)) item.classList.add("alarm");
   if (operation.broadcast) item.append(...sumMark(place));
   if (isResult) item.classList.add("result");

@@ -125,7 +125,7 @@ function measureFold(node, side) {
 function measureUnit(unit, side) {
   const card = cardOf(unit, "forward");
   if (!unit.isOpen || !hasInside(unit)) return card;
-  unit.inside ||= measureSteps(unit.beside);
+  unit.inside ||= measureSteps(unit.steps);
   const height = Math.max(card.height, unit.inside.height);
   return { ...(side === "backward" ? unit.inside : card), height };
 }
@@ -141,7 +141,7 @@ function measureSteps(operations) {
   operations.forEach((o) => graph.setNode(String(o.index), { ...STEP }));
   for (const operation of operations) {
     for (const name of operation.inputs) {
-      const maker = backward.makers.get(name);
+      const maker = backward.makers.get(name) && shownAs(backward.makers.get(name));
       if (operations.includes(maker)) graph.setEdge(String(maker.index), String(operation.index));
     }
   }

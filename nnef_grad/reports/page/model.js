@@ -63,7 +63,54 @@ function readUnits() {
     const unit = found.get(operation.place);
     if (unit && !isData(operation)) unit.beside.push(operation);
   }
+  for (const unit of found.values()) unit.steps = stepsOf(unit.beside);
   return found;
+}
+
+/** What is drawn of operations one by one: those that an optimizer has for a variable are one
+ * step. */
+function stepsOf(operations) {
+  const updates = [];
+  for (const operation of operations.filter(({ update, kind }) => update || kind === "update")) {
+    const near = updates.filter((parts) => parts.some((part) => isNear(part, operation)));
+    near.forEach((parts) => updates.splice(updates.indexOf(parts), 1));
+    updates.push([...near.flat(), operation]);
+  }
+  updates.filter(([first, ...others]) => others.length && first.update).forEach(joinUpdate);
+  return [...new Set(operations.map(shownAs))];
+}
+
+/** Whether an operation of an optimizer reads another one of the same shape. */
+function isNear(maker, reader) {
+  const shape = shapeText(backward, reader.results[0]);
+  const isSame = !reader.update || maker.update === reader.update;
+  return isSame && reader.inputs.some((name) => maker.results.includes(name) && shapeText(backward, name) === shape);
+}
+
+function shownAs(operation) {
+  return operation.within || operation;
+}
+
+/** One operation in the place of several: it reads what they read, and makes what is read
+ * elsewhere. */
+function joinUpdate(parts) {
+  const last = parts[parts.length - 1];
+  const made = new Set(parts.flatMap(({ results }) => results));
+  const operands = parts.flatMap((part) => part.operands).filter(([, name]) => !made.has(name));
+  const whole = {
+    ...last,
+    kind: parts[0].update,
+    update: parts[0].update,
+    parts,
+    operands: [...new Map(operands.map(([, name]) => [name, ["reads", name]])).values()],
+    results: [...made].filter((name) => !parts.some(({ inputs }) => inputs.includes(name))),
+    attributes: [],
+    multiplyAdds: sum(parts, "multiplyAdds"),
+    bytesMoved: sum(parts, "bytesMoved"),
+    bytesAlive: Math.max(...parts.map(({ bytesAlive }) => bytesAlive)),
+  };
+  whole.inputs = whole.operands.map(([, name]) => name);
+  parts.forEach((part) => (part.within = whole));
 }
 
 /** The variables that an operation of the forward graph reads, with the operands they are. */
@@ -139,7 +186,10 @@ function scaled(number, factor, names) {
 const countText = (number) => scaled(number, 1000, ["", "K", "M", "G", "T"]);
 const byteText = (number) => scaled(number, 1024, ["B", "KiB", "MiB", "GiB", "TiB"]);
 const counted = (number, what) => `${number} ${what}${number === 1 ? "" : "s"}`;
-const sum = (items, key) => items.reduce((total, item) => total + (item[key] || 0), 0);
+
+function sum(items, key) {
+  return items.reduce((total, item) => total + (item[key] || 0), 0);
+}
 
 function shapeText(graph, name) {
   const tensor = graph.tensors.get(name);
@@ -156,7 +206,7 @@ function foldName(fold) {
 
 const derivativeOf = (unit) => unit.beside.filter((o) => o.isDerivative);
 const others = (unit) => unit.beside.filter((o) => !o.isDerivative);
-const again = (unit) => others(unit).filter((o) => !isGradient(o) && !o.isUpdate);
+const again = (unit) => others(unit).filter((o) => !isGradient(o) && !o.update);
 
 /** Whether there is more beside an operation than itself: its derivative, or its parts. */
 function hasInside(unit) {

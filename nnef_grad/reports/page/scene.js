@@ -74,7 +74,7 @@ function addInside(unit, box, level) {
   const place = { ...box, height: HEADING };
   scene.frames.push({ place: box, drawn: () => insideFrame(box) });
   addItem(keyOf("backward", unit), "backward", place, "inside", () => drawInside(unit, place, level));
-  for (const operation of unit.beside) {
+  for (const operation of unit.steps) {
     const { x, y } = box.steps.get(operation.index);
     const middle = { x: x - STEP.width / 2 + layout.offset, y: y - STEP.height / 2, ...STEP };
     addItem(stepKey(operation), "backward", middle, `family-${operation.family}`, () => drawStep(operation, middle, level + 1));
