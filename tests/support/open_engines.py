@@ -4,7 +4,8 @@ python -m support.open_engines FILE ENGINE...    compiles a file as the command 
                                                  options, runs the gradients in each engine at
                                                  four sizes, the least ones among them, and
                                                  prints how far they are from those that were
-                                                 made for each size, in ONNX Runtime
+                                                 made for each size, in that engine, and in
+                                                 ONNX Runtime in single precision
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +21,7 @@ import nnef_grad
 from nnef_grad import interop
 from nnef_grad.base.errors import NnefGradError
 from nnef_grad.runtimes import find_runtime
-from support.open_files import Arrays, DiffersError, relative_difference, sizes_of
+from support.open_files import TOLERANCE, Arrays, DiffersError, sizes_of
 
 _ROUNDING = 1e-3
 
@@ -42,6 +43,34 @@ def _drawn(graph: Any, seed: int) -> list[np.ndarray]:
     ]
 
 
+class Closed(NamedTuple):
+    """The backward graph that was made for a size, and inputs of that size."""
+
+    graph: Any
+    data: Any
+    fed: list[np.ndarray]
+
+    def run(self, engine: str) -> Arrays:
+        """The results in an engine."""
+        run = find_runtime(engine).compile(self.graph, self.data, threads=1)
+        return dict(zip(self.graph.output_names, run(self.fed), strict=True))
+
+
+def apart(one: Arrays, other: Arrays) -> float:
+    """The greatest difference, relative to the largest number of each result."""
+    # A gradient may be zero but for rounding, such as that of a bias before softmax.
+    least = 1e-30 + _ROUNDING * max(
+        float(np.abs(x).max(initial=0)) for x in one.values()
+    )
+    return max(
+        float(
+            np.abs(x.astype(np.float64) - other[name].reshape(x.shape)).max(initial=0)
+        )
+        / (float(np.abs(x).max(initial=0)) + least)
+        for name, x in one.items()
+    )
+
+
 class Engines:
     """A file in several engines.
 
@@ -54,42 +83,28 @@ class Engines:
         self.path = path
         self._read = interop.from_onnx(path)
         self.graph = _backward(self._read)
-        self._wanted: dict[int, tuple[list[np.ndarray], Arrays]] = {}
         self.sizes = [*sizes_of(self._read.graph)]
 
-    def wanted(self, place: int) -> tuple[list[np.ndarray], Arrays]:
-        """Inputs of a size, and what the graph that was made for it has in ONNX Runtime."""
-        if place not in self._wanted:
-            read = interop.from_onnx(self.path, symbols=self.sizes[place])
-            graph = _backward(read)
-            fed = _drawn(graph, place)
-            run = find_runtime("onnxruntime").compile(graph, read.data, threads=1)
-            results = dict(zip(graph.output_names, run(fed), strict=True))
-            self._wanted[place] = fed, results
-        return self._wanted[place]
+    def closed(self, place: int) -> Closed:
+        """The graph that is made for a size."""
+        read = interop.from_onnx(self.path, symbols=self.sizes[place])
+        graph = _backward(read)
+        return Closed(graph, read.data, _drawn(graph, place))
 
     def compare(self, engine: str) -> Iterator[str]:
-        """The greatest difference at each size, or why there is none."""
-        run = None
+        """The greatest differences at each size, or why there are none."""
+        run = find_runtime(engine).compile(self.graph, self._read.data, threads=1)
         for place in range(len(self.sizes)):
             try:
-                fed, wanted = self.wanted(place)
+                closed = self.closed(place)
             except NnefGradError:
                 yield "refused by the network"
                 continue
-            run = run or find_runtime(engine).compile(
-                self.graph, self._read.data, threads=1
-            )
-            found = dict(zip(self.graph.output_names, run(fed), strict=True))
-            # A gradient may be zero but for rounding, such as that of a bias before softmax.
-            least = 1e-30 + _ROUNDING * max(
-                float(np.abs(x).max(initial=0)) for x in wanted.values()
-            )
-            apart = [
-                relative_difference(n, x, found[n].reshape(x.shape), least)
-                for n, x in wanted.items()
-            ]
-            yield f"{max(apart):.1e}"
+            found = dict(zip(self.graph.output_names, run(closed.fed), strict=True))
+            own = apart(closed.run(engine), found)
+            if not own <= TOLERANCE:
+                raise DiffersError(f"{own:.1e}")
+            yield f"{own:.1e} ({apart(closed.run('onnxruntime'), found):.1e})"
 
 
 def _told(engines: Engines, engine: str) -> str:
