@@ -196,6 +196,8 @@ def _message(error: NnefGradError, options: Mapping[str, Any]) -> str:
         title, command = "for all sizes, as an example", _sizes(error.sizes or sizes)
     elif remedies == {"lenient"} and "lenient" in options:
         title, command = "with all repairs", _command("--lenient")
+    elif "dialect" in remedies and "dialect" in options:
+        title, command = "as tract reads it", _command("--dialect", "tract")
     if options.get("format") == "json":
         named = {"command": command} if command else {}
         return as_json(errors=[p.as_data() for p in error.problems], **named)

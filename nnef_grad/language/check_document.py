@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from nnef_grad.base.errors import NnefGradError, Problem, nested_too_deeply
+from nnef_grad.base.errors import NnefGradError, Problem, Remedy, nested_too_deeply
 from nnef_grad.language import syntax
 from nnef_grad.language.library import STDLIB, Library, with_fragments
 from nnef_grad.language.typecheck import ExpressionChecker, calls, identifiers
@@ -65,6 +65,12 @@ def version_problems(document: syntax.Document) -> Iterator[Problem]:
     elif float(version.name) > 1.0:
         message = f"version {version.name} is not supported: nnef-grad reads NNEF 1.0"
         yield Problem(message, version.span)
+
+
+def _remedy(type_: Type) -> Remedy | None:
+    """Where numbers in brackets are a tensor: in tract's dialect."""
+    is_array = isinstance(type_, ArrayType) and not holds_tensors(type_)
+    return "dialect" if is_array else None
 
 
 def _header_problems(document: syntax.Document) -> Iterator[Problem]:
@@ -238,7 +244,7 @@ class _DefinitionChecker(ExpressionChecker):
         if isinstance(part, TupleType):
             what = f"'{identifier.name}' is one name for {len(part.items)} results"
             message = f"{what}: give each a name"
-        return self.report(message, identifier.span)
+        return self.report(message, identifier.span, _remedy(part))
 
     def _unpack(
         self, target: syntax.Expression, type_: Type

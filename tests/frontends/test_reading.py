@@ -495,3 +495,28 @@ def test_places_are_refused_that_single_precision_cannot_count() -> None:
         "tract_core_gather_nd: integers are computed in single precision,"
         " which has no 16785408 exactly"
     )
+
+
+def test_numbers_in_brackets_are_a_tensor_where_tract_wrote_them(
+    tmp_path: Path,
+) -> None:
+    """The message says so, with the whole command."""
+    path = tmp_path / "scaled.nnef"
+    path.write_text(
+        "version 1.0;\ngraph net(x) -> (y) { x = external(shape = [2, 3]);"
+        " a = [[1.0], [2.0]]; y = mul(x, a); }"
+    )
+    with pytest.raises(nnef_grad.NnefGradError, match="read it with dialect='tract'"):
+        nnef_grad.load(path)
+    assert nnef_grad.load(path, dialect="tract").outputs[0].shape == (2, 3)
+    result = CliRunner().invoke(main, [str(path), "-o", str(tmp_path / "b.nnef")])
+    assert f"{path} -o {tmp_path / 'b.nnef'} --dialect tract" in result.stderr
+
+
+def test_what_tract_wrote_may_say_so_in_a_fragment_alone() -> None:
+    text = """version 1.0;
+    fragment tract_core_properties() -> (properties: (string, tensor<scalar>)[]) {
+        properties = [("tract_nnef_ser_version", "0.16.10-pre")];
+    }
+    graph net(x) -> (y) { x = external(shape = [2, 3]); y = tanh(x); }"""
+    assert nnef_grad.loads(text).outputs[0].shape == (2, 3)

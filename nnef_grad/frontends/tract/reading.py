@@ -94,6 +94,7 @@ def _pair(item: syntax.Expression) -> str:
 # ---- Extension lines: the grammar of the standard does not have all of them ----
 
 # A comment, or a line that is none.
+_SIGNED = re.compile(r"^\s*fragment\s+tract_core_properties\b", re.MULTILINE)
 _LINE = re.compile(
     r"#.*|(?:^|(?<=;))[ \t]*extension\s+(tract_\w+)\b([^;]*);", re.MULTILINE
 )
@@ -115,8 +116,9 @@ class _Header(NamedTuple):
 
 
 def is_tract(text: str) -> bool:
-    """Whether a document has an extension line of tract."""
-    return any(line[1] for line in _LINE.finditer(text))
+    """Whether a document has an extension line of tract, or says that tract wrote it."""
+    is_signed = _SIGNED.search(text) is not None
+    return is_signed or any(line[1] for line in _LINE.finditer(text))
 
 
 def _header(source: Source) -> _Header:
