@@ -87,7 +87,8 @@ def _compare_at(
     exact = copy.deepcopy(module).double()
     # The graph has the parameters in single precision.
     for mine, theirs in zip(exact.parameters(), module.parameters(), strict=True):
-        mine.data = theirs.data.float().double()
+        if theirs.is_floating_point():
+            mine.data = theirs.data.float().double()
     moved = pytree.tree_map(
         _exact, dict(given) if isinstance(given, Mapping) else tuple(given)
     )

@@ -93,8 +93,9 @@ def _pair(item: syntax.Expression) -> str:
 
 # ---- Extension lines: the grammar of the standard does not have all of them ----
 
-# A comment, or a line that is none.
+# Where tract says that it wrote the document.
 _SIGNED = re.compile(r"^\s*fragment\s+tract_core_properties\b", re.MULTILINE)
+# A comment, or a line that is none.
 _LINE = re.compile(
     r"#.*|(?:^|(?<=;))[ \t]*extension\s+(tract_\w+)\b([^;]*);", re.MULTILINE
 )

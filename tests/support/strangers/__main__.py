@@ -6,6 +6,7 @@ with the message, `wrong`, `bug` for another exception, or `torch` where torch i
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import random
 import sys
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_leaves
 
 import nnef_grad
 from support.torch_gradients import compare
@@ -53,8 +55,7 @@ def outcome(stranger: Stranger, trains: bool) -> str:
     try:
         names = _names(stranger)
         module, given, fresh = _made(stranger, names, trains)
-        args = {} if not isinstance(given, dict) else given
-        module(*([] if args else given), **args)
+        _run_in_torch(copy.deepcopy(module), given)
     except Exception as error:
         return f"torch: {type(error).__name__}: {error}"
     try:
@@ -62,10 +63,29 @@ def outcome(stranger: Stranger, trains: bool) -> str:
     except nnef_grad.NnefGradError as error:
         return f"refused: {error}"
     except AssertionError as error:
-        return f"wrong: {error}"
+        return _refused_or_wrong(module, given, fresh, error)
     except Exception as error:
         return f"bug: {type(error).__name__}: {error}"
     return "right: "
+
+
+def _run_in_torch(module: Any, given: Any) -> None:
+    """A forward and a backward pass."""
+    args = {} if not isinstance(given, dict) else given
+    leaves = tree_leaves(module(*([] if args else given), **args))
+    sums = [x.sum() for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
+    sum(x.real if x.is_complex() else x for x in sums).backward()
+
+
+def _refused_or_wrong(module: Any, given: Any, fresh: Any, error: Exception) -> str:
+    """A function with a backward pass of its own, that of something else, is refused."""
+    try:
+        compare(module, given, fresh)
+    except nnef_grad.NnefGradError as refusal:
+        return f"refused: {refusal}"
+    except AssertionError:
+        pass
+    return f"wrong: {error}"
 
 
 def _names(stranger: Stranger) -> dict[str, Any]:
@@ -115,6 +135,8 @@ def main(packages: list[str]) -> None:
     multiprocessing.set_start_method("fork")
     for package in packages or sorted(path.stem for path in CATALOG.glob("*.txt")):
         for stranger in strangers(package):
+            # Once, not in each process.
+            _names(stranger)
             for trains in (False, True):
                 found = run(stranger, trains)
                 counts[found.partition(":")[0]] += 1
