@@ -104,6 +104,18 @@ class Recipe:
             emitter.opset = outer
 
 
+# What losses are called in other libraries.
+_ELSEWHERE = {
+    **dict.fromkeys(("mse", "mse_loss", "l2", "l2_loss"), "mean_squared_error"),
+    **dict.fromkeys(("mae", "l1", "l1_loss"), "mean_absolute_error"),
+    **dict.fromkeys(("smooth_l1", "smooth_l1_loss", "huber_loss"), "huber"),
+    **dict.fromkeys(("bce", "bce_loss"), "binary_cross_entropy"),
+    **dict.fromkeys(("bce_with_logits", "logistic"), "sigmoid_cross_entropy"),
+    **dict.fromkeys(("ce", "cross_entropy"), "softmax_cross_entropy_with_labels"),
+    **dict.fromkeys(("kl", "kl_div", "kld"), "kullback_leibler"),
+}
+
+
 def read_recipe(
     text: str, kind: Kind, further: Mapping[str, Type] | None = None
 ) -> Recipe:
@@ -125,7 +137,8 @@ def read_recipe(
         call = parse_invocation(source, start)
         if call.name not in own:
             names = sorted(name for name in own if _is_of(own[name], kind))
-            near = suggestion(call.name, names) or f": there are {', '.join(names)}"
+            meant = _ELSEWHERE.get(call.name, call.name)
+            near = suggestion(meant, names) or f": there are {', '.join(names)}"
             raise UsageError(f"there is no {kind.name} '{call.name}'{near}", call.span)
         fragment = own[call.name]
         _refuse_others(fragment, kind)

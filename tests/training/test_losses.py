@@ -529,3 +529,17 @@ def test_files_may_have_different_fragments_of_one_name(tmp_path: Path) -> None:
     makers = {step.graph.names[op.outputs[0]]: op for op in step.graph.operations}
     assert makers["losses_score"].name == "abs"
     assert makers["losses_logits"].name == "sqr"
+
+
+@pytest.mark.parametrize(
+    ("short", "loss"),
+    [
+        ("mse", "mean_squared_error"),
+        ("cross_entropy", "softmax_cross_entropy_with_labels"),
+        ("kl_div(axis = 1)", "kullback_leibler"),
+    ],
+)
+def test_names_of_other_libraries_lead_to_ours(short: str, loss: str) -> None:
+    graph = nnef_grad.load(Path(__file__).parents[2] / "samples" / "mlp.nnef")
+    with pytest.raises(nnef_grad.UsageError, match=f"did you mean '{loss}'"):
+        nnef_grad.training_step(graph, loss=short, optimizer="sgd")
