@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from nnef_grad.graph.extents import Dimension, as_number, has_symbols, may_exceed
+from nnef_grad.graph.extents import Dimension, has_symbols, may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.graph.learning import all_equal, current_facts, equal, reaches
 from nnef_grad.ops.registry import Emit, ShapeError, require, shape, vjp, volume
@@ -249,7 +249,7 @@ def update_shape(variable: Shape, value: Shape) -> Shape:
 def number(emit: Emit, extent: Dimension) -> float | Tensor:
     """An extent as a scalar: a literal, or, if it has symbols, the sum of so many ones."""
     if not has_symbols(extent):
-        return float(as_number(extent))
+        return float(extent)
     # There are runtimes that end where there is nothing to add up.
     more = int(may_exceed(1, extent))
     ones = emit("constant", shape=(extent + more,), value=(1.0,), hint="ones")

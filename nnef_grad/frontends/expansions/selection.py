@@ -24,7 +24,7 @@ from nnef_grad.frontends.values import (
     simple,
 )
 from nnef_grad.frontends.view import View
-from nnef_grad.graph.extents import Dimension, as_number, as_numbers, has_symbols
+from nnef_grad.graph.extents import Dimension, as_numbers, has_symbols
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.language.types import LARGEST
 
@@ -401,5 +401,5 @@ def one_hot(
     wide = view("unsqueeze", indices, axes=[along])
     # An index outside is that of no place.
     positions = view.positions(extent, along, rank)
-    number = _place(view, wide, float(as_number(extent)))
+    number = _place(view, wide, float(extent))
     return view.expand("one_hot", number, positions, off=off, on=on)
