@@ -200,7 +200,7 @@ BUGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("by", BUGS)
-@pytest.mark.parametrize("where", ["_states", "_is_stranger", "caller"])
+@pytest.mark.parametrize("where", ["_states", "_of_module", "caller"])
 def test_a_bug_of_ours_is_not_torchs(
     where: str, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

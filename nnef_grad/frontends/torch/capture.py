@@ -68,6 +68,7 @@ def capture(
                 raise UnsupportedError(_message(error)) from error
         fixed = seen.known.asked if seen.known else set()
         _refuse_states(module, seen, program)
+        _notice_constants(module, seen, program)
         return Captured(program, [*seen.unseen, *_told(seen, fixed)], fixed)
 
     try:
@@ -119,6 +120,20 @@ def _refuse_states(module: nn.Module, seen: Seen, program: Any) -> None:
         if path in program.constants:
             message = f"forward reads and replaces the tensor in the attribute '{path}'"
             raise UnsupportedError(f"{message}: make it a buffer, by register_buffer")
+
+
+def _notice_constants(module: nn.Module, seen: Seen, program: Any) -> None:
+    """Refuses parameters of the module that are constants of a branch, which has taken them
+    from elsewhere; notices others.
+    """
+    names = {id(x): name for name, x in module.named_parameters()}
+    parts = program.graph_module.modules()
+    for x in {x for part in parts for x in part.parameters(recurse=False)}:
+        if (name := names.get(id(x))) is not None:
+            message = f"a branch takes the parameter '{name}' from a list or the like"
+            raise UnsupportedError(f"{message}: take it from its module")
+        if x.requires_grad and not seen.strangers:
+            seen.strangers.append("a branch of torch.cond")
 
 
 def plain(module: nn.Module) -> nn.Module:

@@ -84,6 +84,11 @@ def without_modes() -> Any:
 SET_GRAD_ENABLED = getattr(torch._C, "_set_grad_enabled", torch.set_grad_enabled)
 
 
+def is_control(function: Any) -> bool:
+    """Whether a function is a branch or a loop of torch: its derivative is that of its parts."""
+    return bool(function.__module__.startswith("torch._higher_order_ops"))
+
+
 def function_of_node(node: Any) -> Any:
     """The class of functions, with a backward function of its own, that a node is made of."""
     return type(node)._forward_cls

@@ -31,6 +31,7 @@ from nnef_grad.frontends.torch.internals import (
     SET_GRAD_ENABLED,
     Piece,
     function_of_node,
+    is_control,
     is_fake,
     pytree,
     replaced,
@@ -49,6 +50,7 @@ class Seen:
         states: modules, and their attributes that were given other tensors.
         unseen: warnings about what cannot be seen with this release of torch.
         strangers: the lines where parameters are used that are in no module.
+        stand_ins: what torch has in the place of parameters and buffers, by their identity.
         passed: the lines of checks that no values are known for, which are passed.
         known: the values that depend on no input, if they are computed.
         entered: the functions with a backward function of their own that were called.
@@ -60,6 +62,7 @@ class Seen:
     states: list[tuple[nn.Module, str]] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
     strangers: list[str] = field(default_factory=list)
+    stand_ins: dict[int, Any] = field(default_factory=dict)
     passed: list[str] = field(default_factory=list)
     known: KnownValues | None = None
     entered: set[Any] = field(default_factory=set)
@@ -90,7 +93,7 @@ def watching(
 ) -> Iterator[Seen]:
     """Sees what a module does each time that it is called until the context is left."""
     seen = Seen(allows_own_backward)
-    buffers = dict(module.named_buffers())
+    buffers, registered = dict(module.named_buffers()), dict(_registered(module))
     forward = module.forward
     states, drawn_from = dict(_states(module)), generators()
 
@@ -104,8 +107,13 @@ def watching(
     @wraps(forward)
     def watched(*args: Any, **kwargs: Any) -> Any:
         token = _SEEN.set(seen)
+        traced = dict(_registered(module))
+        stand_ins = {id(x): traced[name] for name, x in registered.items()}
+        seen.stand_ins = {}
         try:
             with _Mode(), without_draws(drawn_from), computing():
+                # Known values are computed of the real ones.
+                seen.stand_ins = stand_ins
                 results = forward(*args, **kwargs)
         finally:
             _SEEN.reset(token)
@@ -115,6 +123,7 @@ def watching(
 
     with (
         _ONE_AT_A_TIME,
+        _without_new_attributes(module),
         replaced(_PIECES) as seen.unseen,
         patch.object(module, "forward", watched),
         patch.object(EXPORT, "print", _print_of_others(), create=True),
@@ -122,6 +131,26 @@ def watching(
         seen.stack,
     ):
         yield seen
+
+
+@contextmanager
+def _without_new_attributes(module: nn.Module) -> Iterator[None]:
+    """Removes what `forward` has put into new attributes: a fake tensor is of no use there, and
+    cannot be copied.
+    """
+    before = {part: {*vars(part)} for part in module.modules()}
+    try:
+        yield
+    finally:
+        for part, names in before.items():
+            for name in {*vars(part)} - names:
+                del vars(part)[name]
+
+
+def _registered(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """The parameters and buffers, also those with several names, by these."""
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
 
 
 def _states(module: nn.Module) -> Iterator[tuple[tuple[nn.Module, str], Any]]:
@@ -170,12 +199,11 @@ class _Mode(TorchFunctionMode):  # type: ignore[misc]
             function = _WATCHED.get(function, function)
             if seen := _SEEN.get():
                 function = _STOPS.get(function, function) if seen.depth else function
-                if not seen.strangers and any(map(_is_stranger, args)):
-                    seen.strangers.append(caller())
+                args, kwargs = _of_module(seen, (args, kwargs or {}))
                 if known := seen.known:
                     if function in _AT_PLACES:
                         args = (args[0], known.place(args[1]), *args[2:])
-                    result = function(*args, **(kwargs or {}))
+                    result = function(*args, **kwargs)
                     return pytree.tree_map_only(torch.Tensor, known.constant, result)
         return function(*args, **(kwargs or {}))
 
@@ -183,10 +211,23 @@ class _Mode(TorchFunctionMode):  # type: ignore[misc]
 _AT_PLACES = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 
 
-def _is_stranger(argument: Any) -> bool:
-    """Whether this is trained, and torch.export does not know it: what is of the module is fake."""
-    is_real = type(argument) in (torch.Tensor, nn.Parameter)
-    return is_real and bool(argument.requires_grad)
+def _of_module(seen: Seen, given: Any) -> Any:
+    """What is given to a function, with what torch has in the place of the parameters and buffers
+    of the module that it holds elsewhere, too, as in a list. Others that are trained torch
+    does not know: they are noticed.
+    """
+    real = [x for x in pytree.tree_leaves(given) if type(x) in _REAL]
+    if any(id(x) in seen.stand_ins for x in real):
+        stand_in = seen.stand_ins.get
+        given = pytree.tree_map_only(_REAL, lambda x: stand_in(id(x), x), given)
+    is_strange = any(x.requires_grad and id(x) not in seen.stand_ins for x in real)
+    if is_strange and not seen.strangers:
+        seen.strangers.append(caller())
+    return given
+
+
+# What torch.export has of the module is fake.
+_REAL = (torch.Tensor, nn.Parameter)
 
 
 def _hooked(*_: Any, **__: Any) -> Any:
@@ -306,6 +347,8 @@ def _applied(original: Any) -> Any:
 
 def _notice(seen: Seen, function: Any) -> None:
     """Refuses a function with its own backward function, or reads its forward computation."""
+    if is_control(function):
+        return
     if not seen.allows_own_backward:
         message = f"'{function.__name__}' has its own backward function, at {caller()}"
         advice = "allow_own_backward=True differentiates its forward computation"
