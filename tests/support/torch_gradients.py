@@ -84,7 +84,7 @@ def _compare_at(
     uses_mode: bool,
 ) -> None:
     """Compares outputs, new values of buffers and gradients at some inputs."""
-    exact = copy.deepcopy(module).double()
+    exact = _in_double_precision(module)
     # The graph has the parameters in single precision.
     for mine, theirs in zip(exact.parameters(), module.parameters(), strict=True):
         if theirs.is_floating_point():
@@ -143,6 +143,16 @@ def _compare_at(
         if x.is_floating_point():
             mine = by_place.get(place, np.zeros(tuple(x.shape)))
             _assert_close(mine, _gradient(x), f"gradient of input {place}", tolerance)
+
+
+def _in_double_precision(module: Any) -> Any:
+    """A copy, with the tensors that are plain attributes."""
+    made = copy.deepcopy(module).double()
+    for part in made.modules():
+        for name, x in vars(part).items():
+            if isinstance(x, torch.Tensor) and x.is_floating_point():
+                setattr(part, name, x.double())
+    return made
 
 
 def _gradient(x: Any) -> Any:
