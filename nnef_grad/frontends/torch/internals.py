@@ -84,6 +84,12 @@ def without_modes() -> Any:
 SET_GRAD_ENABLED = getattr(torch._C, "_set_grad_enabled", torch.set_grad_enabled)
 
 
+def destination(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    """The device and the type that `Module.to` is given; None for one that is left."""
+    device, dtype, *_ = torch._C._nn._parse_to(*args, **kwargs)
+    return device, dtype
+
+
 def is_control(function: Any) -> bool:
     """Whether a function is a branch or a loop of torch: its derivative is that of its parts."""
     return bool(function.__module__.startswith("torch._higher_order_ops"))

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial, wraps
+from itertools import repeat
 from threading import RLock, get_ident
 from traceback import extract_stack
 from typing import Any
@@ -30,6 +31,7 @@ from nnef_grad.frontends.torch.internals import (
     EXPORT,
     SET_GRAD_ENABLED,
     Piece,
+    destination,
     function_of_node,
     is_control,
     is_fake,
@@ -54,6 +56,7 @@ class Seen:
         passed: the lines of checks that no values are known for, which are passed.
         known: the values that depend on no input, if they are computed.
         entered: the functions with a backward function of their own that were called.
+        data: what tensors had as their data, and these.
         depth: in how many of these the module is.
         stack: what is put back when the module has been exported.
     """
@@ -66,6 +69,7 @@ class Seen:
     passed: list[str] = field(default_factory=list)
     known: KnownValues | None = None
     entered: set[Any] = field(default_factory=set)
+    data: list[tuple[Any, Any]] = field(default_factory=list)
     depth: int = 0
     stack: ExitStack = field(default_factory=ExitStack)
 
@@ -78,7 +82,8 @@ class Seen:
 # The functions of this package that call what they stand for: an exception there is not theirs.
 PASSING_ON = (
     "exported", "watched", "__torch_function__", "unstopped", "applied", "made", "chosen",
-    "_slopes", "_enter_hooks", "_bool", "decided", "__torch_dispatch__", "_computed", "place",
+    "_slopes", "_equal", "_where", "each", "_to", "_enter_hooks", "_bool", "decided",
+    "__torch_dispatch__", "_computed", "place",
 )  # fmt: skip
 
 # What is seen of the module that runs in this context, if one does.
@@ -196,7 +201,7 @@ class _Mode(TorchFunctionMode):  # type: ignore[misc]
     ) -> Any:
         # What torch.cond compiles is no place to look a function up.
         if not torch.compiler.is_dynamo_compiling():
-            function = _WATCHED.get(function, function)
+            function = _WATCHED.get(function) or _for_each(function) or function
             if seen := _SEEN.get():
                 function = _STOPS.get(function, function) if seen.depth else function
                 args, kwargs = _of_module(seen, (args, kwargs or {}))
@@ -235,7 +240,17 @@ def _hooked(*_: Any, **__: Any) -> Any:
     raise UnsupportedError(f"{message}: compute without it")
 
 
-def _replaced(*_: Any) -> None:
+def _data(x: Any) -> Any:
+    data = torch.Tensor.detach(x)
+    if (seen := _SEEN.get()) is not None:
+        seen.data.append((data, x))
+    return data
+
+
+def _replaced(x: Any, data: Any) -> None:
+    # Those that it has, as of `x.data = x.data.to(device)`, are no others.
+    if (seen := _SEEN.get()) and any(a is data and b is x for a, b in seen.data):
+        return
     message = f"the data of a tensor or parameter are replaced at {caller()}"
     raise UnsupportedError(f"{message}: make a new tensor")
 
@@ -269,17 +284,46 @@ def _bool(original: Callable[..., bool], x: Any) -> bool:
     return decided(partial(original, x), seen.passed)
 
 
+def _equal(x: Any, y: Any) -> bool:
+    """Whether tensors are equal, which is known of a tensor and itself."""
+    return x is y or (x.shape == y.shape and torch.equal(x, y))
+
+
+def _where(condition: Any, *values: Any) -> Any:
+    """`torch.where`: a condition may be of bytes, which torch.export does not take."""
+    is_byte = condition.dtype is torch.uint8
+    return torch.where(condition.bool() if is_byte else condition, *values)
+
+
+def _for_each(function: Any) -> Callable[..., Any] | None:
+    """What does for each tensor of a list what a function of lists does, if it is one."""
+    name = getattr(function, "__name__", "")
+    method = getattr(torch.Tensor, name.removeprefix("_foreach_"), None)
+    if not name.startswith("_foreach_") or method is None:
+        return None
+
+    def each(first: Sequence[Any], *others: Any, **settings: Any) -> Any:
+        lists = [x if isinstance(x, (list, tuple)) else repeat(x) for x in others]
+        made = [method(*row, **settings) for row in zip(first, *lists)]  # noqa: B905
+        return None if name.endswith("_") else tuple(made)
+
+    return each
+
+
 _WATCHED: dict[Any, Callable[..., Any]] = {
     torch.Tensor.__bool__: partial(_bool, torch.Tensor.__bool__),
     torch.Tensor.register_hook: _hooked,
     torch.Tensor.register_post_accumulate_grad_hook: _hooked,
-    torch.Tensor.data.__get__: torch.Tensor.detach,
+    torch.Tensor.data.__get__: _data,
     torch.Tensor.data.__set__: _replaced,
     torch.Tensor.grad_fn.__get__: _node_of,
     torch.Tensor.requires_grad.__get__: _has_gradient,
     # Where a gradient is kept changes none.
     torch.Tensor.retain_grad: lambda x: None,
     torch.autograd.grad: derivatives.grad,
+    torch.equal: _equal,
+    torch.where: _where,
+    torch.Tensor.where: lambda x, condition, y: _where(condition, x, y),
 }
 
 
@@ -390,6 +434,16 @@ def _restore_gradients(_: Any, mode: Any, *__: Any) -> None:
     torch.set_grad_enabled(mode.outer)
 
 
+def _to(original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
+    """`Module.to`, which changes nothing where all is there, and of that type, already."""
+    device, dtype = destination(*args, **kwargs)
+    tensors = [*module.parameters(), *module.buffers()]
+    is_there = all(device is None or x.device == device for x in tensors)
+    floats = [x for x in tensors if x.is_floating_point()]
+    is_same = is_there and all(dtype is None or x.dtype == dtype for x in floats)
+    return module if is_same else original(module, *args, **kwargs)
+
+
 def _is_causal(_: Any, mask: Any, is_causal: Any = None, size: Any = None) -> bool:
     """The answer of the caller: it depends on values, and the mask has the same effect."""
     return bool(is_causal)
@@ -402,6 +456,7 @@ def _other(function: Callable[..., Any]) -> Callable[..., Any]:
 _HOOKS = "hooks that change gradients may not be noticed"
 _INFERENCE = "gradients may pass through its inference mode"
 _PIECES = (
+    Piece("nn.Module", "to", _while_watching(_to), "modules that are moved are refused"),
     Piece(
         "autograd.function.BackwardCFunction", "__init__", _made,
         "functions with their own backward function are not noticed",
