@@ -343,7 +343,7 @@ def test_a_page_of_a_training_step_tells_updates_from_derivatives() -> None:
     operations = contents(step.objective, step.shown, nnef_grad.Rules())["backward"][
         "operations"
     ]
-    updates = {op["results"][0] for op in operations if op["isUpdate"]}
+    updates = {op["results"][0] for op in operations if op["update"] == "adam"}
     derivatives = {op["results"][0] for op in operations if op["isDerivative"]}
     assert "new_w" in updates
     assert "grad_w" in derivatives

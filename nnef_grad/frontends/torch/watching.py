@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial, wraps
-from itertools import repeat
 from threading import RLock, get_ident
 from traceback import extract_stack
 from typing import Any
@@ -26,12 +25,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointFunction
 
 from nnef_grad.base.errors import UnsupportedError
-from nnef_grad.frontends.torch import derivatives
+from nnef_grad.frontends.torch import derivatives, eager
 from nnef_grad.frontends.torch.internals import (
     EXPORT,
     SET_GRAD_ENABLED,
     Piece,
-    destination,
     function_of_node,
     is_control,
     is_fake,
@@ -82,7 +80,7 @@ class Seen:
 # The functions of this package that call what they stand for: an exception there is not theirs.
 PASSING_ON = (
     "exported", "watched", "__torch_function__", "unstopped", "applied", "made", "chosen",
-    "_slopes", "_equal", "_where", "each", "_to", "_enter_hooks", "_bool", "decided",
+    "_slopes", "equal", "where", "each", "moved", "_enter_hooks", "_bool", "decided",
     "__torch_dispatch__", "_computed", "place",
 )  # fmt: skip
 
@@ -201,7 +199,7 @@ class _Mode(TorchFunctionMode):  # type: ignore[misc]
     ) -> Any:
         # What torch.cond compiles is no place to look a function up.
         if not torch.compiler.is_dynamo_compiling():
-            function = _WATCHED.get(function) or _for_each(function) or function
+            function = _WATCHED.get(function) or eager.for_each(function) or function
             if seen := _SEEN.get():
                 function = _STOPS.get(function, function) if seen.depth else function
                 args, kwargs = _of_module(seen, (args, kwargs or {}))
@@ -284,32 +282,6 @@ def _bool(original: Callable[..., bool], x: Any) -> bool:
     return decided(partial(original, x), seen.passed)
 
 
-def _equal(x: Any, y: Any) -> bool:
-    """Whether tensors are equal, which is known of a tensor and itself."""
-    return x is y or (x.shape == y.shape and torch.equal(x, y))
-
-
-def _where(condition: Any, *values: Any) -> Any:
-    """`torch.where`: a condition may be of bytes, which torch.export does not take."""
-    is_byte = condition.dtype is torch.uint8
-    return torch.where(condition.bool() if is_byte else condition, *values)
-
-
-def _for_each(function: Any) -> Callable[..., Any] | None:
-    """What does for each tensor of a list what a function of lists does, if it is one."""
-    name = getattr(function, "__name__", "")
-    method = getattr(torch.Tensor, name.removeprefix("_foreach_"), None)
-    if not name.startswith("_foreach_") or method is None:
-        return None
-
-    def each(first: Sequence[Any], *others: Any, **settings: Any) -> Any:
-        lists = [x if isinstance(x, (list, tuple)) else repeat(x) for x in others]
-        made = [method(*row, **settings) for row in zip(first, *lists)]  # noqa: B905
-        return None if name.endswith("_") else tuple(made)
-
-    return each
-
-
 _WATCHED: dict[Any, Callable[..., Any]] = {
     torch.Tensor.__bool__: partial(_bool, torch.Tensor.__bool__),
     torch.Tensor.register_hook: _hooked,
@@ -321,9 +293,9 @@ _WATCHED: dict[Any, Callable[..., Any]] = {
     # Where a gradient is kept changes none.
     torch.Tensor.retain_grad: lambda x: None,
     torch.autograd.grad: derivatives.grad,
-    torch.equal: _equal,
-    torch.where: _where,
-    torch.Tensor.where: lambda x, condition, y: _where(condition, x, y),
+    torch.equal: eager.equal,
+    torch.where: eager.where,
+    torch.Tensor.where: lambda x, condition, y: eager.where(condition, x, y),
 }
 
 
@@ -434,16 +406,6 @@ def _restore_gradients(_: Any, mode: Any, *__: Any) -> None:
     torch.set_grad_enabled(mode.outer)
 
 
-def _to(original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> nn.Module:
-    """`Module.to`, which changes nothing where all is there, and of that type, already."""
-    device, dtype = destination(*args, **kwargs)
-    tensors = [*module.parameters(), *module.buffers()]
-    is_there = all(device is None or x.device == device for x in tensors)
-    floats = [x for x in tensors if x.is_floating_point()]
-    is_same = is_there and all(dtype is None or x.dtype == dtype for x in floats)
-    return module if is_same else original(module, *args, **kwargs)
-
-
 def _is_causal(_: Any, mask: Any, is_causal: Any = None, size: Any = None) -> bool:
     """The answer of the caller: it depends on values, and the mask has the same effect."""
     return bool(is_causal)
@@ -456,7 +418,7 @@ def _other(function: Callable[..., Any]) -> Callable[..., Any]:
 _HOOKS = "hooks that change gradients may not be noticed"
 _INFERENCE = "gradients may pass through its inference mode"
 _PIECES = (
-    Piece("nn.Module", "to", _while_watching(_to), "modules that are moved are refused"),
+    Piece("nn.Module", "to", _while_watching(eager.moved), "modules that are moved are refused"),
     Piece(
         "autograd.function.BackwardCFunction", "__init__", _made,
         "functions with their own backward function are not noticed",
