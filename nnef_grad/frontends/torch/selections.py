@@ -67,13 +67,24 @@ class Selection:
             self.ends[rows] = axis
         self.results[result] = operand
 
-    def wide_mask(self, x: Tensor) -> list[Any]:
-        """The shape of the mask that is broadcast to rows."""
+    def with_zeros(self, x: Tensor, emit: Emitter, fresh: Callable[[str], str]) -> Any:
+        """Rows, with zeros for those that the mask has not taken."""
         axis, inner = self.places[x]
         count = prod(self.shape)
         if inner != 1 or x.shape[axis] != count:
             raise UnsupportedError(OF_DATA, self.span)
-        return [count if at == axis else 1 for at in range(x.rank)]
+        wide = [count if at == axis else 1 for at in range(x.rank)]
+        _, x = self.taken.get(x, (0, x))
+        name = emit.called(x)
+        mask = emit.emit_named(
+            fresh(f"{name}_mask"), "reshape", input=self.row, shape=wide
+        )
+        branches: dict[str, Any] = {
+            "condition": mask,
+            "true_value": x,
+            "false_value": 0.0,
+        }
+        return emit.emit_named(fresh(f"{name}_inside"), "select", **branches)
 
 
 class Selections:
@@ -163,7 +174,7 @@ class Selections:
         if operation.name in BROADCASTING:
             return {}
         zeros = {
-            x: _with_zeros(selection, x, emit, fresh)
+            x: selection.with_zeros(x, emit, fresh)
             for selection in self._of.values()
             if any(x not in selection.places for x in operation.inputs)
             for x in operation.inputs
@@ -206,21 +217,6 @@ def _without_shapes(node: Any) -> Any:
     names = [p.name for p in schema(node.target).arguments]
     given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
     return [x for name, x in given.items() if name not in _SHAPES]
-
-
-def _with_zeros(
-    selection: Selection, x: Tensor, emit: Emitter, fresh: Callable[[str], str]
-) -> Any:
-    """Rows, with zeros for those that the mask has not taken."""
-    shape = selection.wide_mask(x)
-    _, x = selection.taken.get(x, (0, x))
-    name = emit.called(x)
-    mask = emit.emit_named(
-        fresh(f"{name}_mask"), "reshape", input=selection.row, shape=shape
-    )
-    return emit.emit_named(
-        fresh(f"{name}_inside"), "select", condition=mask, true_value=x, false_value=0.0
-    )
 
 
 def _places(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -202,7 +202,7 @@ class _Mode(TorchFunctionMode):  # type: ignore[misc]
             function = _WATCHED.get(function) or eager.for_each(function) or function
             if seen := _SEEN.get():
                 function = _STOPS.get(function, function) if seen.depth else function
-                args, kwargs = _of_module(seen, (args, kwargs or {}))
+                args, kwargs = _of_module(seen, args, kwargs or {})
                 if known := seen.known:
                     if function in _AT_PLACES:
                         args = (args[0], known.place(args[1]), *args[2:])
@@ -214,19 +214,30 @@ class _Mode(TorchFunctionMode):  # type: ignore[misc]
 _AT_PLACES = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 
 
-def _of_module(seen: Seen, given: Any) -> Any:
+def _of_module(seen: Seen, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """What is given to a function, with what torch has in the place of the parameters and buffers
     of the module that it holds elsewhere, too, as in a list. Others that are trained torch
     does not know: they are noticed.
     """
-    real = [x for x in pytree.tree_leaves(given) if type(x) in _REAL]
+    real = [*_real((*args, *kwargs.values()))]
     if any(id(x) in seen.stand_ins for x in real):
         stand_in = seen.stand_ins.get
-        given = pytree.tree_map_only(_REAL, lambda x: stand_in(id(x), x), given)
+        args, kwargs = pytree.tree_map_only(
+            _REAL, lambda x: stand_in(id(x), x), (args, kwargs)
+        )
     is_strange = any(x.requires_grad and id(x) not in seen.stand_ins for x in real)
     if is_strange and not seen.strangers:
         seen.strangers.append(caller())
-    return given
+    return args, kwargs
+
+
+def _real(values: Iterable[Any]) -> Iterator[Any]:
+    """The real tensors among values, and in lists of them: few calls have any."""
+    for x in values:
+        if type(x) in _REAL:
+            yield x
+        elif isinstance(x, (list, tuple)):
+            yield from _real(x)
 
 
 # What torch.export has of the module is fake.
