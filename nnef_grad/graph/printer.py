@@ -5,9 +5,10 @@ Operands are positional, attributes have their keyword, and defaults are left ou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import (
@@ -21,7 +22,7 @@ from nnef_grad.graph.ir import (
 )
 from nnef_grad.graph.loops import is_loop, loop_of, loops_in, with_named_bodies
 from nnef_grad.graph.symbols import symbols
-from nnef_grad.language.identifiers import escaped, is_plain, spelled
+from nnef_grad.language.identifiers import are_plain, escaped, is_plain, spelled
 from nnef_grad.language.library import STDLIB
 from nnef_grad.language.syntax import (
     INDENT,
@@ -67,7 +68,7 @@ def has_standard_text(graph: Graph) -> bool:
 
 def has_plain_names(graph: Graph) -> bool:
     """Whether the standard can spell the names of a graph."""
-    return is_plain(graph.name) and all(map(is_plain, graph.tensors))
+    return is_plain(graph.name) and are_plain(graph.tensors)
 
 
 def _document(graph: Graph, extensions: Sequence[str]) -> Iterator[str]:
@@ -92,7 +93,9 @@ def _definition(word: str, graph: Graph, *, is_body: bool = False) -> Iterator[s
     """A graph, or the body of a loop, whose inputs have no operations there."""
     yield from (f"# {' '.join(note.splitlines())}".rstrip() for note in graph.notes)
     yield from (f"# {line}" for line in _facts(graph) if not is_body)
-    names = {tensor: spelled(name) for tensor, name in graph.names.items()}
+    names = graph.names
+    if not are_plain(names.values()):
+        names = {tensor: spelled(name) for tensor, name in names.items()}
     inputs, outputs = (
         [f"{names[t]}: tensor<{t.dtype}>" if is_body else names[t] for t in ends]
         for ends in (graph.inputs, graph.outputs)
@@ -228,8 +231,9 @@ def _comment(operation: Operation, names: Names) -> str:
     if is_loop(operation):
         first = names[operation.outputs[0]]
         return f"{INDENT}# {first}, ... = {_call_of_loop(operation)}, ...)"
+    text = print_operation(operation, names)
     # A name may have line ends.
-    return f"{INDENT}# {' '.join(print_operation(operation, names).splitlines())}"
+    return f"{INDENT}# {text if text.isprintable() else ' '.join(text.splitlines())}"
 
 
 # ---- Operands and attributes ----
@@ -267,26 +271,27 @@ def _attributes(operation: Operation, names: Names) -> Iterator[str]:
 def _is_default(operation: Operation, name: str, value: Operand | Value) -> bool:
     """Whether a value is the default. `repr` distinguishes 1, 1.0, True, 0.0 and -0.0."""
     defaults = operation.definition.defaults
-    return name in defaults and repr(defaults[name]) == repr(value)
+    if name not in defaults:
+        return False
+    default = defaults[name]
+    return default is value or repr(default) == repr(value)
 
 
 def print_value(type_: Type, value: Operand | Value, names: Names = _NONE) -> str:
     """A tensor's name, or a literal; the type distinguishes arrays from tuples."""
+    if literal := _LITERALS.get(type(value)):
+        return literal(value)
     if isinstance(value, Tensor):
         return names[value]
     if isinstance(value, tuple) and isinstance(type_, (ArrayType, TensorType)):
         # A constant tensor is nested arrays, in quantization info and in tract's dialect.
         item_type = type_.item if isinstance(type_, ArrayType) else type_
-        return f"[{', '.join(print_value(item_type, item, names) for item in value)}]"
-    if isinstance(value, tuple):
-        assert isinstance(type_, TupleType)
-        pairs = zip(type_.items, value, strict=True)
-        return f"({', '.join(print_value(*pair, names) for pair in pairs)})"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return print_string(value)
-    return str(value) if isinstance(value, Extent) else repr(value)
+        items = [print_value(item_type, item, names) for item in value]
+        return f"[{', '.join(items)}]"
+    assert isinstance(value, tuple)
+    assert isinstance(type_, TupleType)
+    pairs = zip(type_.items, value, strict=True)
+    return f"({', '.join([print_value(*pair, names) for pair in pairs])})"
 
 
 def print_string(value: str) -> str:
@@ -294,6 +299,15 @@ def print_string(value: str) -> str:
     if "'" in value and '"' not in value and "\\" not in value:
         return f'"{value}"'
     return f"'{escaped(value)}'"
+
+
+_LITERALS: Mapping[type, Callable[[Any], str]] = {
+    int: repr,
+    float: repr,
+    bool: lambda value: "true" if value else "false",
+    str: print_string,
+    Extent: str,
+}
 
 
 # ---- Quantization info ----

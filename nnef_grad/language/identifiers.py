@@ -5,6 +5,7 @@ text as a name, in quotes after an `i`: `i"conv2d_5/kernel:0.0"`, an extended id
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from nnef_grad.language.syntax import KEYWORDS
 
@@ -16,6 +17,12 @@ _SPECIAL = re.compile(r"[\\'\"]")
 def is_plain(name: str) -> bool:
     """Whether a name can be written as it is."""
     return name.isidentifier() and name.isascii() and name not in KEYWORDS
+
+
+def are_plain(names: Collection[str]) -> bool:
+    """Whether all names can be: a graph has thousands, and nearly all are."""
+    in_letters = all(map(str.isidentifier, names)) and all(map(str.isascii, names))
+    return in_letters and KEYWORDS.isdisjoint(names)
 
 
 def spelled(name: str) -> str:
