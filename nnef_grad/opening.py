@@ -13,7 +13,7 @@ from nnef_grad.autodiff.backward import GROUPS, Backward
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.errors import UsageError, suggestion
 from nnef_grad.base.source import Source
-from nnef_grad.graph.extents import symbols_of
+from nnef_grad.graph.extents import has_symbols, symbols_of
 from nnef_grad.graph.ir import Graph
 from nnef_grad.graph.names import with_plain_names
 from nnef_grad.graph.printer import has_plain_names
@@ -68,6 +68,17 @@ class Opened:
         inputs = [n for n in graph.input_names if n not in random]
         scalar = [n for n in inputs if graph.tensors[n].dtype == "scalar"]
         return [*scalar, *self.torch.trainable]
+
+    def drawn(self, seed: int) -> dict[str, Any]:
+        """Random numbers for the inputs that stand for them, if their extents are known."""
+        if self.torch is None:
+            return {}
+        # Importing NumPy takes longer than compiling.
+        from numpy.random import default_rng
+
+        random, generator = self.torch.random, default_rng(seed)
+        closed = (n for n, drawn in random.items() if not has_symbols(drawn.shape))
+        return {name: random[name].draw(generator) for name in closed}
 
     @property
     def arrays(self) -> Mapping[str, Any]:

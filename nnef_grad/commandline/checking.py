@@ -110,8 +110,12 @@ class Checking:
         """
         is_evaluated = self.check or self.inputs is not None
         gibibytes = self.check_memory
+        own = opened.drawn(self.check_seed) if is_evaluated else {}
+        drawn = {
+            name: array for name, array in own.items() if name in graph.input_names
+        }
         point: dict[str, Any] = {
-            "inputs": _inputs(self.inputs, opened.named),
+            "inputs": drawn | _inputs(self.inputs, opened.named),
             "variables": {**opened.arrays, **constants} if is_evaluated else {},
             "seed": self.check_seed,
             "rules": opened.rules,
@@ -184,7 +188,7 @@ class Checking:
 
 def _inputs(
     path: str | None, named: Callable[[list[str]], list[str]]
-) -> Mapping[str, Any]:
+) -> dict[str, Any]:
     """The arrays in a file that numpy.savez has written; none if all are to be random."""
     if path is None or path == RANDOM:
         return {}

@@ -191,7 +191,7 @@ def _extents(model: Any, leaves: Sequence[Any]) -> dict[str, int]:
 
 
 class Replay(TorchDispatchMode):  # type: ignore[misc]
-    """Gives torch what a graph was fed for what is kept, in the order of the inputs."""
+    """Gives torch the random numbers that a graph was fed, in the order of the inputs."""
 
     def __init__(self, drawn: Iterable[Any]) -> None:
         super().__init__()
@@ -200,10 +200,76 @@ class Replay(TorchDispatchMode):  # type: ignore[misc]
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        if function is not torch.ops.aten.bernoulli_.float:
-            return function(*args, **(kwargs or {}))
-        (target, *_), kept = args, next(self.drawn)
-        return target.copy_(torch.from_numpy(kept != 0).reshape(target.shape))
+        kwargs = kwargs or {}
+        replayed = _REPLAYED.get(function) or _REPLAYED.get(function.overloadpacket)
+        if replayed is None:
+            return function(*args, **kwargs)
+        values = torch.from_numpy(next(self.drawn))
+        return replayed(values, *args, **kwargs)
+
+
+def _made(values: Any, *_: Any, **kwargs: Any) -> Any:
+    return values.to(kwargs.get("dtype") or _double_if_real(values))
+
+
+def _made_like(values: Any, x: Any, *_: Any, **kwargs: Any) -> Any:
+    return values.to(kwargs.get("dtype") or x.dtype)
+
+
+def _filled(values: Any, x: Any, *_: Any, **__: Any) -> Any:
+    return x.copy_(values)
+
+
+def _double_if_real(values: Any) -> Any:
+    return torch.float64 if values.is_floating_point() else values.dtype
+
+
+def _normal(values: Any, mean: Any, std: Any, **_: Any) -> Any:
+    return (mean + std * values.double()).detach()
+
+
+def _categories(
+    values: Any, p: Any, count: int, replacement: bool = False, **_: Any
+) -> Any:
+    """As torch does it, where it is without replacement."""
+    if replacement and count > 1:
+        return (p.unsqueeze(-2) / values).argmax(-1)
+    return (p / values).topk(count).indices
+
+
+def _leaky(values: Any, x: Any, noise: Any, *_: Any) -> Any:
+    noise.copy_(torch.where(x <= 0, values.double(), 1.0))
+    return x * noise
+
+
+_ATEN = torch.ops.aten
+_REPLAYED = {
+    _ATEN.rand: _made,
+    _ATEN.randn: _made,
+    _ATEN.randint: _made,
+    _ATEN.randperm: _made,
+    _ATEN.normal.float_float: _made,
+    _ATEN.rand_like: _made_like,
+    _ATEN.randn_like: _made_like,
+    _ATEN.randint_like: _made_like,
+    _ATEN.uniform_: _filled,
+    _ATEN.normal_: _filled,
+    _ATEN.log_normal_: _filled,
+    _ATEN.cauchy_: _filled,
+    _ATEN.exponential_: _filled,
+    _ATEN.geometric_: _filled,
+    # What is dropped is scaled afterwards.
+    _ATEN.bernoulli_.float: lambda values, x, *_: x.copy_(
+        (values != 0).reshape(x.shape)
+    ),
+    _ATEN.bernoulli_.Tensor: lambda values, x, p, **_: x.copy_(values < p),
+    _ATEN.bernoulli.default: lambda values, p, **_: (values < p).to(p.dtype),
+    _ATEN.normal.Tensor_float: _normal,
+    _ATEN.normal.float_Tensor: _normal,
+    _ATEN.normal.Tensor_Tensor: _normal,
+    _ATEN.multinomial: _categories,
+    _ATEN.rrelu_with_noise: _leaky,
+}
 
 
 @contextmanager

@@ -73,9 +73,9 @@ def from_torch(
     Returns:
         The graph. Its outputs are the tensors that the module returns, in order, named
         after their paths: `output`, `output_0`, `logits`. Arguments that no output
-        depends on are not inputs. In training mode, each dropout mask is an input, and
-        the new value of each changed buffer an output. What is other than in PyTorch is
-        in `graph.warnings`, and a `UserWarning` each.
+        depends on are not inputs. What torch draws at random, such as a dropout mask, is
+        an input, and in training mode the new value of each changed buffer an output.
+        What is other than in PyTorch is in `graph.warnings`, and a `UserWarning` each.
 
     Raises:
         UsageError: torch is missing, or the inputs do not fit the module.

@@ -9,6 +9,7 @@ description does what PyTorch describes under the names that it is entered with.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from inspect import Parameter, signature
@@ -36,11 +37,12 @@ from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.language.identifiers import plain_name
 from nnef_grad.language.library import FragmentFile
 
-# What reads operations: `add` all overloads of it, or `add.Tensor` one; and those that call
-# graphs.
+# What reads operations: `add` all overloads of it, or `add.Tensor` one; those whose results
+# are drawn, and have no gradient; and those that call graphs.
 OPERATIONS: dict[str, Callable[..., Any]] = {}
+DRAWS: dict[str, Callable[..., Any]] = {}
 HIGHER: dict[str, Callable[..., Any]] = {}
-aten, higher = entering(OPERATIONS), entering(HIGHER)
+aten, draws, higher = map(entering, (OPERATIONS, DRAWS, HIGHER))
 
 # Operations that are formulas, by their names.
 FORMULAS = FragmentFile(Path(__file__).parent / "aten.nnef")
@@ -58,7 +60,13 @@ def function_of(target: Any) -> Callable[..., Any] | None:
     if not isinstance(target, Operator):
         return None
     name = str(target).removeprefix("aten.")
-    return OPERATIONS.get(name) or OPERATIONS.get(name.rpartition(".")[0])
+    read = ChainMap(OPERATIONS, DRAWS)
+    return read.get(name) or read.get(name.rpartition(".")[0])
+
+
+def is_drawn(target: Any) -> bool:
+    """Whether the results of an operation are drawn, whatever its operands are."""
+    return function_of(target) in DRAWS.values()
 
 
 class ProgramValues(Conversion):

@@ -16,7 +16,7 @@ from nnef_grad.autodiff.differentiate import differentiate
 from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.emit.bodies import body_of, instantiate
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.frontends.torch.call import Call
+from nnef_grad.frontends.torch.call import Call, is_drawn
 from nnef_grad.frontends.torch.internals import Operator, find_operator, pytree
 from nnef_grad.frontends.torch.nodes import LIBRARY, OPERANDS, USERS, reachable
 from nnef_grad.graph.ir import Graph, Tensor
@@ -125,12 +125,15 @@ def _vmap(
     function: Function,
     in_dims: Any,
     out_dims: Any,
+    randomness: str,
     _: Any,
-    __: Any,
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """One call for each example."""
+    """One call for each example, which draws random numbers of its own."""
+    if randomness == "same":
+        advice = "draw outside of it, and give what is drawn to the function"
+        raise UnsupportedError(f"torch.vmap(randomness='same') is not read: {advice}")
     leaves, spec = pytree.tree_flatten((args, kwargs))
     axes = [*_axes(in_dims, args), *[0] * len(pytree.tree_leaves(kwargs))]
     pairs = [*zip(leaves, axes, strict=True)]
@@ -228,9 +231,12 @@ def gradients(reading: Any, call: Call, results: Mapping[Any, Any]) -> list[Any]
 
 
 def _between(xs: Sequence[Any], ys: Sequence[Any]) -> list[Any]:
-    """The nodes that lead from xs to ys, in order."""
+    """The nodes that lead from xs to ys, in order. What is drawn has no gradient, nor is it
+    drawn again.
+    """
     after, before = reachable(xs, USERS), reachable(ys, OPERANDS)
-    return [n for n in xs[0].graph.nodes if n in after and n in before and n not in xs]
+    between = (n for n in xs[0].graph.nodes if n in after and n in before)
+    return [n for n in between if n not in xs and not is_drawn(n.target)]
 
 
 def _reads(node: Any) -> Iterator[Any]:
@@ -250,7 +256,7 @@ def _refuse(call: Call, xs: Sequence[Any], own: Sequence[Any]) -> None:
         call.require(are_apart, "variables of a derivative depend on each other")
     for node in own:
         is_random = isinstance(node.target, Operator) and _IS_RANDOM in node.target.tags
-        call.require(not is_random, "what is differentiated draws random numbers")
+        call.require(not is_random, "what is differentiated drops elements at random")
 
 
 _IS_RANDOM = torch.Tag.nondeterministic_seeded

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,28 +12,56 @@ from nnef_grad.base.arrays import Array
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import Graph, Shape
 
+# How arrays are drawn, with the parameters of each distribution as torch has them.
+_DRAWS: Mapping[str, Callable[..., Any]] = {
+    "kept": lambda random, n, share, value: (random.random(n) < share) * value,
+    "uniform": lambda random, n, low, high: low + (high - low) * _unit(random, n),
+    "normal": lambda random, n, mean, std: random.normal(mean, std, n),
+    "log_normal": lambda random, n, mean, std: random.lognormal(mean, std, n),
+    "cauchy": lambda random, n, median, sigma: (
+        median + sigma * random.standard_cauchy(n)
+    ),
+    "exponential": lambda random, n, rate: random.exponential(1.0 / rate, n),
+    "geometric": lambda random, n, p: random.geometric(p, n),
+    "integers": lambda random, n, low, high: random.integers(low, high, n),
+    "permutation": lambda random, n: random.permutation(*n),
+}
+_DTYPES = {"scalar": np.float32, "integer": np.int64, "logical": np.bool_}
+
+
+def _unit(random: np.random.Generator, shape: Sequence[int]) -> Array:
+    """From 0 to 1, without 1 in single precision either."""
+    return random.random(shape, np.float32)
+
 
 class Drawn(NamedTuple):
-    """An input that stands for random numbers: what dropout keeps.
+    """An input that stands for random numbers, such as what dropout keeps.
 
     Attributes:
         shape: the shape of the input.
-        kept: the share of elements that are kept.
-        value: what these are; others are 0.
+        distribution: `kept` for one value for a share of the elements, and 0 for others;
+            `uniform`, `normal`, `log_normal`, `cauchy`, `exponential`, `geometric`,
+            `integers` (without the end), or `permutation`.
+        parameters: of the distribution, in the order of torch; for `kept` the share and
+            the value.
+        dtype: the data type of the input.
     """
 
     shape: Shape
-    kept: float
-    value: float
+    distribution: str
+    parameters: tuple[Any, ...] = ()
+    dtype: str = "scalar"
 
     def draw(
         self, random: np.random.Generator, extents: Mapping[str, int] | None = None
     ) -> Array:
         """Other numbers at every call, for some numbers of the symbols in the shape."""
-        given: Sequence[Any] = self.shape
-        shape = [n.at(extents or {}) if isinstance(n, Extent) else n for n in given]
-        keeps = random.random(shape) < self.kept
-        return np.where(keeps, np.float32(self.value), np.float32(0.0))
+        shape, parameters = (
+            [n.at(extents or {}) if isinstance(n, Extent) else n for n in given]
+            for given in (self.shape, self.parameters)
+        )
+        values = _DRAWS[self.distribution](random, shape, *parameters)
+        return np.asarray(values, _DTYPES[self.dtype])
 
 
 @dataclass(frozen=True)

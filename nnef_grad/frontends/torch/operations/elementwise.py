@@ -13,6 +13,7 @@ import numpy as np
 from nnef_grad.frontends.expansions.branches import chosen
 from nnef_grad.frontends.torch.call import FORMULAS, Call, aten, higher
 from nnef_grad.frontends.torch.internals import slope_at_tie
+from nnef_grad.frontends.torch.operations.draws import drawn
 from nnef_grad.frontends.values import dtype_of, is_known, is_open, shape_of
 from nnef_grad.language.types import LARGEST
 
@@ -194,10 +195,11 @@ def prelu(call: Call, x: Any, slope: Any) -> Any:
 
 @aten("rrelu")
 def rrelu(call: Call, x: Any, low: Any, high: Any, training: bool) -> Any:
-    """x, or the mean slope times x: in evaluation."""
-    message = "in training it draws slopes: put it into evaluation mode"
-    call.require(not training, message)
-    return call.expand("sloped", x, (low + high) / 2)
+    """x, or a slope times x: in training one that is drawn, in evaluation the mean one."""
+    slope = (low + high) / 2
+    if training:
+        slope = drawn(call, "uniform", low, high, name=f"{call.hint}_slope")
+    return call.expand("sloped", x, slope)
 
 
 # ---- Comparisons ----

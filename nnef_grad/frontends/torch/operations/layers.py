@@ -20,7 +20,7 @@ from nnef_grad.frontends.expansions.loops import (
 )
 from nnef_grad.frontends.expansions.products import contract, linear, matmul
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.torch.model import Drawn
+from nnef_grad.frontends.torch.operations.draws import kept
 from nnef_grad.frontends.torch.operations.shapes import rows, section
 from nnef_grad.frontends.values import dtype_of, is_known, shape_of
 from nnef_grad.graph.ir import Tensor
@@ -157,13 +157,6 @@ def group_norm(call: Call, x: Any, weight: Any, bias: Any, *sizes: Any) -> list[
 _ALPHA = 1.7580993408473766
 
 
-def kept(call: Call, shape: Sequence[Any], share: float, value: float) -> Any:
-    """An input for what is kept: `value` for a share of the elements, and 0 for others."""
-    y = call.reading.input(f"{call.hint}_kept", "scalar", shape)
-    call.reading.drawn[y] = Drawn(tuple(shape), share, value)
-    return y
-
-
 @aten("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
 def dropout(call: Call, x: Any, p: float, is_training: bool) -> Any:
     """Each element, or each channel of each item of the batch, times 0 or 1 / (1 - p). In
@@ -192,12 +185,6 @@ def native_dropout(call: Call, x: Any, p: float, is_training: bool | None) -> li
         return [dropout(call, x, p, is_training is not False), every]
     mask = kept(call, shape_of(x), 1.0 - p, 1.0 / (1.0 - p))
     return [call("mul", x, mask), call("gt", mask, 0.0, hint="is_kept")]
-
-
-@aten("bernoulli.p")
-def bernoulli(call: Call, x: Any, p: float = 0.5) -> Any:
-    """Ones with a probability that is known, and zeros."""
-    return kept(call, shape_of(x), p, 1.0)
 
 
 # ---- Attention ----

@@ -34,11 +34,10 @@ _REFUSED: dict[str, tuple[str, ...]] = {
     "its windows are random: draw where they are outside, and use slices": (
         "fractional_max_pool2d", "fractional_max_pool3d",
     ),
-    "random numbers are drawn inside the module: make them an input": (
-        "bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial",
-        "normal", "normal_functional", "poisson", "rand", "rand_like", "randint",
-        "randint_like", "randn", "randn_like", "random", "randperm", "uniform",
+    "its distribution has no formula: make what is drawn an input": (
+        "poisson", "binomial", "_standard_gamma", "_sample_dirichlet",
     ),
+    "use torch.randint": ("random",),
     f"complex numbers: {_NO_FORMULA}": ("angle", "complex", "imag", "polar", "real"),
     f"a Bessel function: {_NO_FORMULA}": ("i0", "special_i0"),
     f"the scaled error function: {_NO_FORMULA}": ("special_erfcx",),
