@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import nnef_grad
 from nnef_grad import interop
 from nnef_grad.frontends.torch.capture import plain
+from nnef_grad.frontends.torch.complexes import in_parts
 from nnef_grad.graph.extents import Extent
 from support.architectures.arrival import double_precision
 
@@ -136,7 +137,7 @@ def _compare_at(
     for name, parameter in exact.named_parameters(remove_duplicate=False):
         what, wanted = f"gradient of {name}", _gradient(parameter)
         # A parameter that no output depends on has no variable.
-        mine = of_parameters.get(name, np.zeros(tuple(parameter.shape)))
+        mine = of_parameters.get(name, np.zeros(wanted.shape))
         _assert_close(mine, wanted, what, tolerance)
     by_place = {places[name]: g for name, g in gradients.items() if name in places}
     for place, x in enumerate(leaves):
@@ -148,17 +149,22 @@ def _compare_at(
 def _in_double_precision(module: Any) -> Any:
     """A copy, with the tensors that are plain attributes."""
     made = copy.deepcopy(module).double()
+    for x in (*made.parameters(), *made.buffers()):
+        if x.is_complex():
+            x.data = x.data.to(torch.complex128)
     for part in made.modules():
         for name, x in vars(part).items():
             if isinstance(x, torch.Tensor) and x.is_floating_point():
                 setattr(part, name, x.double())
+            elif isinstance(x, torch.Tensor) and x.is_complex():
+                setattr(part, name, x.to(torch.complex128))
     return made
 
 
 def _gradient(x: Any) -> Any:
     """The gradient of a leaf: of zeros, where autograd has none."""
     found = torch.zeros_like(x) if x.grad is None else x.grad.to_dense()
-    return found.numpy()
+    return in_parts(found).numpy()
 
 
 def _compare_buffer(
@@ -243,7 +249,7 @@ def _leaky(values: Any, x: Any, noise: Any, *_: Any) -> Any:
 
 
 _ATEN = torch.ops.aten
-_REPLAYED = {
+_REPLAYED: dict[Any, Any] = {
     _ATEN.rand: _made,
     _ATEN.randn: _made,
     _ATEN.randint: _made,

@@ -9,13 +9,12 @@ description does what PyTorch describes under the names that it is entered with.
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from inspect import Parameter, signature
 from math import isinf
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import torch
@@ -23,9 +22,11 @@ import torch
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.base.source import Span
+from nnef_grad.emit.arguments import bind
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.frontends.conversion import MOST_ELEMENTS, Conversion
 from nnef_grad.frontends.expansions.windows import Axis
+from nnef_grad.frontends.torch.complexes import PARTS, Complex, in_parts, of_parts
 from nnef_grad.frontends.torch.internals import Operator, schema
 from nnef_grad.frontends.torch.nodes import OPERANDS, reachable
 from nnef_grad.frontends.torch.selections import Selections
@@ -38,11 +39,12 @@ from nnef_grad.language.identifiers import plain_name
 from nnef_grad.language.library import FragmentFile
 
 # What reads operations: `add` all overloads of it, or `add.Tensor` one; those whose results
-# are drawn, and have no gradient; and those that call graphs.
+# are drawn, and have no gradient; those of complex numbers; and those that call graphs.
 OPERATIONS: dict[str, Callable[..., Any]] = {}
 DRAWS: dict[str, Callable[..., Any]] = {}
+COMPLEX: dict[str, Callable[..., Any]] = {}
 HIGHER: dict[str, Callable[..., Any]] = {}
-aten, draws, higher = map(entering, (OPERATIONS, DRAWS, HIGHER))
+aten, draws, complexes, higher = map(entering, (OPERATIONS, DRAWS, COMPLEX, HIGHER))
 
 # Operations that are formulas, by their names.
 FORMULAS = FragmentFile(Path(__file__).parent / "aten.nnef")
@@ -59,9 +61,17 @@ def function_of(target: Any) -> Callable[..., Any] | None:
     """The function that reads an operation, if there is one."""
     if not isinstance(target, Operator):
         return None
+    return function_in(target, OPERATIONS, DRAWS, COMPLEX)
+
+
+def function_in(
+    target: Any, *tables: Mapping[str, Callable[..., Any]]
+) -> Callable[..., Any] | None:
+    """The function that reads an operation in the first of some tables that have it."""
     name = str(target).removeprefix("aten.")
-    read = ChainMap(OPERATIONS, DRAWS)
-    return read.get(name) or read.get(name.rpartition(".")[0])
+    names = (name, name.rpartition(".")[0])
+    found = (table[n] for table in tables for n in names if n in table)
+    return next(found, None)
 
 
 def is_drawn(target: Any) -> bool:
@@ -128,6 +138,20 @@ class ProgramValues(Conversion):
         self.variables[name] = result
         return result if array.ndim else self.emitter("squeeze", result, axes=[0])
 
+    def complex_variable(self, name: str, tensor: torch.Tensor) -> Complex:
+        """The same for complex numbers, whose parts the variable has along a last axis."""
+        pairs = self.variable(name, in_parts(tensor.detach()))
+        return self.of_pairs(pairs, self.emitter.names[pairs])
+
+    def of_pairs(self, x: Tensor, hint: str) -> Complex:
+        """What has its parts along the last axis."""
+        values: dict[str, Any] = {"value": x, "axis": len(x.shape) - 1}
+        call = bind(self.emitter.opset.declarations["unstack"], values, None)
+        (parts,) = cast("tuple[tuple[Tensor, ...], ...]", self.emitter.emit_op(call))
+        for name, part in zip(PARTS, parts, strict=True):
+            self.emitter.set_hint(part, f"{hint}_{name}")
+        return of_parts(parts)
+
     def materialize(self, value: Any, dtype: str, hint: str, span: Span) -> Any:
         """As in `Conversion`; a large table becomes a variable."""
         is_large = isinstance(value, np.ndarray) and value.size > MOST_ELEMENTS
@@ -150,14 +174,15 @@ def dtype_name(dtype: torch.dtype) -> str:
     if dtype == torch.bool:
         return "logical"
     if dtype.is_complex:
-        raise UnsupportedError("NNEF has no complex numbers: compute with real ones")
+        message = "NNEF has no complex numbers: give the parts, torch.view_as_real(x)"
+        raise UnsupportedError(message)
     return "scalar" if dtype.is_floating_point else "integer"
 
 
 def value_of(tensor: torch.Tensor) -> Any:
     """The elements of a tensor, exactly: an array, or a number where it has no axes."""
-    dtype_name(tensor.dtype)  # refuses complex numbers
-    return simple(array_of(tensor, exact=True))
+    array = array_of(tensor, exact=True)
+    return array if tensor.is_complex() else simple(array)
 
 
 def array_of(tensor: torch.Tensor, *, exact: bool = False) -> Array:

@@ -17,6 +17,7 @@ from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.emit.bodies import body_of, instantiate
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.frontends.torch.call import Call, is_drawn
+from nnef_grad.frontends.torch.complexes import Complex
 from nnef_grad.frontends.torch.internals import Operator, find_operator, pytree
 from nnef_grad.frontends.torch.nodes import LIBRARY, OPERANDS, USERS, reachable
 from nnef_grad.graph.ir import Graph, Tensor
@@ -190,6 +191,10 @@ def gradients(reading: Any, call: Call, results: Mapping[Any, Any]) -> list[Any]
     _refuse(call, xs, own)
     ends = [*xs, *ys, *(x for node in own for x in _reads(node))]
     around = {node: reading.value(results, node) for node in ends if node not in own}
+    is_real = not any(isinstance(x, Complex) for x in around.values())
+    call.require(
+        is_real, "a derivative has complex numbers around it: give it their parts"
+    )
     values = [call.tensor_of(around[x]) for x in xs]
     others = {
         node: x

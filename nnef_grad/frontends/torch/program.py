@@ -38,6 +38,7 @@ from nnef_grad.frontends.reading import WORK_PER_ELEMENT, Later
 from nnef_grad.frontends.torch import archive
 from nnef_grad.frontends.torch.call import array_of, dtype_name, function_of, value_of
 from nnef_grad.frontends.torch.capture import Captured, capture, explained, plain
+from nnef_grad.frontends.torch.complexes import counts, in_parts, is_complex
 from nnef_grad.frontends.torch.derivatives import GRADIENT
 from nnef_grad.frontends.torch.internals import pytree
 from nnef_grad.frontends.torch.model import TorchModel
@@ -220,7 +221,7 @@ class _Program:
             spec
             for spec in program.graph_signature.output_specs
             if spec.kind is OutputKind.BUFFER_MUTATION
-            and self._stored(str(spec.target)).is_floating_point()
+            and not counts(self._stored(str(spec.target)))
         ]
 
     def model(self, name: str) -> TorchModel:
@@ -274,12 +275,17 @@ class _Program:
             return None
         tensor, is_parameter = self._stored(target), kind is InputKind.PARAMETER
         is_kept = kind is InputKind.BUFFER and target in self.program.state_dict
-        has_numbers = tensor.is_floating_point() and tensor.numel() > 0
+        has_numbers = not counts(tensor) and tensor.numel() > 0
         is_fixed = target in self.fixed
         if not has_numbers or is_fixed or not (is_parameter or is_kept):
             return Later(partial(value_of, tensor))
         first = self.names[target][0]
-        later = Later(partial(self.reading.variable, first, tensor))
+        made = (
+            self.reading.complex_variable
+            if tensor.is_complex()
+            else self.reading.variable
+        )
+        later = Later(partial(made, first, tensor))
         return self.parameters.setdefault(first, later)
 
     def _stored(self, name: str) -> torch.Tensor:
@@ -303,6 +309,9 @@ class _Program:
                 path = next(paths)
                 if not isinstance(spec.arg, (ConstantArgument, SymIntArgument)):
                     name = "_".join(path) or "output"
+                    if is_complex(value):
+                        message = f"the output '{name}' is complex"
+                        raise UnsupportedError(f"{message}: torch.view_as_real(y)")
                     if 0 in shape_of(value):
                         message = f"the output '{name}' has no elements"
                         raise UnsupportedError(f"{message}: leave it out")
@@ -313,6 +322,9 @@ class _Program:
                     message = f"forward assigns a new value to the attribute '{target}'"
                     advice = "make it a buffer, by register_buffer"
                     raise UnsupportedError(f"{message}: {advice}")
+                if is_complex(value):
+                    message = f"the complex buffer '{target}' is changed"
+                    raise UnsupportedError(f"{message}: hold torch.view_as_real of it")
                 updates[target] = value
             elif spec.kind is OutputKind.USER_INPUT_MUTATION:
                 message = f"the module writes into its input '{target}'"
@@ -395,7 +407,7 @@ class _Program:
             for own in self.names[first]:
                 is_parameter = is_first or own in are_parameters
                 (parameters if is_parameter else buffers)[own] = called
-                shapes[own] = tuple(stored.shape)
+                shapes[own] = tuple(in_parts(stored).shape)
             trainable += [called] if is_first and stored.requires_grad else []
         return parameters, buffers, tuple(trainable), shapes
 

@@ -29,6 +29,7 @@ from nnef_grad.frontends.torch.call import (
     value_of,
     without_elements,
 )
+from nnef_grad.frontends.torch.complexes import Complex, is_complex, of_parts, real
 from nnef_grad.frontends.torch.derivatives import GRADIENT, gradients
 from nnef_grad.frontends.torch.internals import Operator, find_operator, pytree
 from nnef_grad.frontends.torch.nodes import (
@@ -38,6 +39,7 @@ from nnef_grad.frontends.torch.nodes import (
     reachable,
     span_of,
 )
+from nnef_grad.frontends.torch.operations.complexes import with_parts
 from nnef_grad.frontends.values import is_known, is_open, shape_of
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Tensor
@@ -132,15 +134,20 @@ class ProgramReading(ProgramValues):
         if target is GRADIENT:
             return gradients(self, call, results)
         if str(target) in HIGHER:
+            is_real = not is_complex((args, kwargs, call.fake))
+            call.require(
+                is_real, "branches and loops take no complex numbers: give their parts"
+            )
             return HIGHER[str(target)](call, *args, **kwargs)
         result = _computed(call, self._arguments(results, tuple(node.all_input_nodes)))
         if result is not None:
             return result
+        if is_complex((args, kwargs, call.fake)):
+            with located(call.span):
+                return _as_in_torch(call, with_parts(call, args, kwargs), call.fake)
         _refuse_wrapping(call)
         function = function_of(target)
         if function is None:
-            if is_tensor:
-                dtype_name(call.fake.dtype)  # refuses complex numbers
             raise UnsupportedError(_unknown(target), call.span)
         with located(call.span):
             return _as_in_torch(call, call.run(function, args, kwargs), call.fake)
@@ -300,6 +307,11 @@ def _as_in_torch(call: Call, x: Any, fake: Any) -> Any:
     """
     if isinstance(x, (list, tuple)) and isinstance(fake, (list, tuple)):
         return [_as_in_torch(call, *pair) for pair in zip(x, fake, strict=False)]
+    if isinstance(x, Complex):
+        parts = (
+            None if p is None else _as_in_torch(call, p, real(fake)) for p in x.parts
+        )
+        return of_parts([*parts])
     if not isinstance(fake, torch.Tensor) or x is None:
         return x
     call.reading.symbols.learn(fake.shape, shape_of(x))

@@ -193,7 +193,8 @@ class DoublePrecision(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _widened(value: Any) -> Any:
-    return torch.float64 if value is torch.float32 else value
+    doubles = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+    return doubles.get(value, value) if isinstance(value, torch.dtype) else value
 
 
 @contextmanager

@@ -28,9 +28,7 @@ _REFUSED: dict[str, tuple[str, ...]] = {
     "max_norm is not supported: normalize the rows, and give them to embedding": (
         "embedding_renorm", "embedding_renorm_",
     ),
-    "a graph has no bits, and no complex numbers: compute with two tensors": (
-        "view.dtype", "view_copy.dtype", "view_as_real", "view_as_complex",
-    ),
+    "a graph has no bits": ("view.dtype", "view_copy.dtype"),
     "its windows are random: draw where they are outside, and use slices": (
         "fractional_max_pool2d", "fractional_max_pool3d",
     ),
@@ -38,7 +36,6 @@ _REFUSED: dict[str, tuple[str, ...]] = {
         "poisson", "binomial", "_standard_gamma", "_sample_dirichlet",
     ),
     "use torch.randint": ("random",),
-    f"complex numbers: {_NO_FORMULA}": ("angle", "complex", "imag", "polar", "real"),
     f"a Bessel function: {_NO_FORMULA}": ("i0", "special_i0"),
     f"the scaled error function: {_NO_FORMULA}": ("special_erfcx",),
     f"the inverse of the error function: {_NO_FORMULA}": ("erfinv", "special_erfinv"),
