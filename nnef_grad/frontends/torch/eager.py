@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from inspect import signature
 from itertools import repeat
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 from nnef_grad.frontends.torch.internals import destination
 
@@ -21,6 +23,23 @@ def where(condition: Any, *values: Any) -> Any:
     """`torch.where`: a condition may be of bytes, which torch.export does not take."""
     is_byte = condition.dtype is torch.uint8
     return torch.where(condition.bool() if is_byte else condition, *values)
+
+
+DROPOUTS: tuple[Callable[..., Any], ...] = (
+    functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d,
+    functional.alpha_dropout, functional.feature_alpha_dropout,
+)  # fmt: skip
+
+
+def dropout(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`torch.nn.functional.dropout`, whose result is its operand where nothing is dropped: what
+    is written into one is in the other.
+    """
+    given = signature(original).bind(*args, **kwargs)
+    given.apply_defaults()
+    settings = given.arguments
+    drops = settings["training"] and settings["p"] > 0
+    return original(*args, **kwargs) if drops else settings["input"]
 
 
 def for_each(function: Any) -> Callable[..., Any] | None:

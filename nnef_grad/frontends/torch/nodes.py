@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cache
 from linecache import getlines
-from operator import attrgetter
+from operator import attrgetter, getitem
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import torch
 
 from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.base.source import Source, Span
+from nnef_grad.frontends.torch.complexes import counts
 from nnef_grad.frontends.torch.internals import find_operator, schema
 
 FRAME = re.compile(r'File "([^"]+)", line (\d+)')
@@ -80,31 +81,89 @@ STOP = torch.ops.nnef_grad.stop_gradient.default
 
 BLOCK = find_operator("higher_order.wrap_with_set_grad_enabled")
 AUTOCAST = find_operator("higher_order.wrap_with_autocast")
+# What calls a graph, and the place of the graph among its arguments.
+_BLOCKS = {BLOCK: 1, AUTOCAST: 4}
 _DETACH = find_operator("aten.detach.default")
 _DETACH_IN_PLACE = find_operator("aten.detach_.default")
 
 
-def mark_stops(module: Any, is_enabled: bool = True) -> None:
+def mark_stops(
+    module: Any, is_enabled: bool = True, fresh: Collection[Any] = ()
+) -> None:
     """Marks what no gradient flows through, in a graph and in the blocks that it has.
 
     In a block without gradients these are the results of its operations that are read
     outside of it, and what is written into tensors from outside.
+
+    Args:
+        fresh: placeholders of tensors that were made outside, and carry no gradient.
     """
-    graph = module.graph
-    for node in [node for node in graph.nodes if node.op == "call_function"]:
-        if node.target is BLOCK:
-            mark_stops(getattr(module, node.args[1].target), bool(node.args[0]))
-        elif node.target is AUTOCAST:
-            mark_stops(getattr(module, node.args[4].target), is_enabled)
+    graph, carried = module.graph, _Carried(fresh)
+    for node in list(graph.nodes):
+        if node.op == "call_function" and node.target in _BLOCKS:
+            is_on = bool(node.args[0]) if node.target is BLOCK else is_enabled
+            settings = _BLOCKS[node.target]
+            block = getattr(module, node.args[settings].target)
+            given = zip(_placeholders(block), node.args[settings + 1 :], strict=False)
+            mark_stops(block, is_on, {p for p, x in given if carried.is_fresh(x)})
         elif node.target is _DETACH_IN_PLACE:
             _mark_from(graph, node)
-        elif writes(node):
-            _refuse_hidden(node)
+        elif node.op == "call_function" and writes(node):
+            _mark_hidden(graph, node, carried)
+        carried.take(node)
     if not is_enabled:
         for node in list(graph.nodes):
-            _mark_reads(graph, node)
+            _mark_reads(graph, node, fresh)
     graph.lint()
     module.recompile()
+
+
+def _placeholders(module: Any) -> list[Any]:
+    return [node for node in module.graph.nodes if node.op == "placeholder"]
+
+
+class _Carried:
+    """Which tensors carry no gradient, at the node that was taken last: buffers, and what is
+    computed of such alone, until others are written into it.
+    """
+
+    def __init__(self, fresh: Collection[Any]) -> None:
+        self.given = {*fresh}
+        self.free = {*fresh}
+
+    def is_free(self, node: Any) -> bool:
+        """Whether a tensor carries no gradient."""
+        *_, origin = _views(node)
+        return node in self.free and origin in self.free
+
+    def is_fresh(self, node: Any) -> bool:
+        """Whether a tensor was made in the graph, too: nobody else has it."""
+        if not isinstance(node, torch.fx.Node):
+            return False
+        *_, origin = _views(node)
+        return self.is_free(node) and (
+            origin.op == "call_function" or origin in self.given
+        )
+
+    def take(self, node: Any) -> None:
+        """Follows a node."""
+        if node.op == "get_attr" or _is_buffer(node):
+            self.free.add(node)
+        if node.op != "call_function":
+            return
+        if _is_made(node) or all(map(self.is_free, node.all_input_nodes)):
+            self.free.add(node)
+            return
+        targets = node.all_input_nodes if node.target in _BLOCKS else _written(node)
+        # Schemas do not tell of all views, such as of `atleast_2d`: whatever has to do with
+        # the tensor may be one.
+        self.free -= reachable(reachable(targets, OPERANDS), USERS).keys()
+
+
+def _is_made(node: Any) -> bool:
+    """Whether a node makes a tensor that only has the shape of another one."""
+    name = getattr(node.target, "__name__", "").partition(".")[0]
+    return bool(name.endswith("_like") or name.startswith("new_"))
 
 
 def _mark_from(graph: Any, node: Any) -> None:
@@ -120,42 +179,52 @@ def _mark_from(graph: Any, node: Any) -> None:
     graph.erase_node(node)
 
 
-def _refuse_hidden(node: Any) -> None:
-    """Refuses to write by what is detached: a derivative would not know of it."""
+def _mark_hidden(graph: Any, node: Any, carried: _Carried) -> None:
+    """Marks what is written by what is detached. Refuses it if the tensor carries a gradient:
+    a derivative would not know of it.
+    """
     if "embedding_renorm" in str(node.target):
         # Refused by its own name.
         return
     for views in map(list, map(_views, _written(node))):
-        is_detached = any(view.target is _DETACH for view in views)
-        if is_detached and not _is_buffer(views[-1]):
+        if not any(view.target is _DETACH for view in views):
+            continue
+        if not (_is_buffer(views[-1]) or carried.is_fresh(views[-1])):
             message = "a tensor is written by its 'data' or a detached tensor"
             advice = "write into a clone, or make a new tensor"
             raise UnsupportedError(f"{message}: {advice}", span_of(node))
+        _mark_written(graph, node)
 
 
-def _mark_reads(graph: Any, node: Any) -> None:
+def _mark_reads(graph: Any, node: Any, fresh: Collection[Any]) -> None:
     """Marks what leaves a block by a node."""
     if node.op == "output" or node.target is BLOCK:
-        node.args = _marked(graph, node, node.args)
+        node.args = _marked(graph, node, node.args, _is_computed)
     elif node.op == "call_function" and writes(node):
         for target in _written(node):
             *_, origin = _views(target)
-            if origin.op == "placeholder" and not _is_buffer(origin):
+            is_own = _is_buffer(origin) or origin in fresh
+            if origin.op == "placeholder" and not is_own:
                 message = "a tensor is written into where gradients are disabled"
                 advice = "make a new one, such as by torch.where"
                 raise UnsupportedError(f"{message}: {advice}", span_of(node))
-        parameters = schema(node.target).arguments
-        node.args = tuple(
-            x if _is_written(p) else _marked(graph, node, x)
-            for p, x in zip(parameters, node.args, strict=False)
-        )
+        _mark_written(graph, node)
 
 
-def _marked(graph: Any, node: Any, args: Any) -> Any:
-    """Arguments with a mark for each tensor that was computed in the block."""
+def _mark_written(graph: Any, node: Any) -> None:
+    """Marks what is written into a tensor by a node."""
+    parameters = schema(node.target).arguments
+    node.args = tuple(
+        x if _is_written(p) else _marked(graph, node, x, _has_fractions)
+        for p, x in zip(parameters, node.args, strict=False)
+    )
+
+
+def _marked(graph: Any, node: Any, args: Any, is_meant: Callable[[Any], bool]) -> Any:
+    """Arguments with a mark for each tensor that is meant."""
 
     def marked(argument: Any) -> Any:
-        if not _is_computed(argument):
+        if not is_meant(argument):
             return argument
         with graph.inserting_before(node):
             stop = graph.call_function(STOP, (argument,))
@@ -165,14 +234,19 @@ def _marked(graph: Any, node: Any, args: Any) -> Any:
     return torch.fx.node.map_arg(args, marked)
 
 
+def _has_fractions(node: Any) -> bool:
+    value = node.meta.get("val")
+    return (
+        isinstance(value, torch.Tensor) and not _is_buffer(node) and not counts(value)
+    )
+
+
 def _is_computed(node: Any) -> bool:
     """Whether a node is a tensor with fractions that an operation has computed. The results
     of a block inside have its marks.
     """
-    value = node.meta.get("val")
-    is_tensor = isinstance(value, torch.Tensor) and value.is_floating_point()
     is_of_block = any(source.target is BLOCK for source in node.all_input_nodes)
-    return node.op == "call_function" and is_tensor and not is_of_block
+    return node.op == "call_function" and _has_fractions(node) and not is_of_block
 
 
 def writes(node: Any) -> bool:
@@ -188,6 +262,8 @@ def _is_written(parameter: Any) -> bool:
 
 def _written(node: Any) -> list[Any]:
     """The tensors that an operation writes into, some of them in lists."""
+    if not writes(node):
+        return []
     parameters, nodes = schema(node.target).arguments, list[Any]()
     names = (p.name for p in parameters)
     by_name = dict(zip(names, node.args, strict=False)) | node.kwargs
@@ -205,7 +281,8 @@ def _views(node: Any) -> Iterator[Any]:
     yield node
     while node.op == "call_function" and node.all_input_nodes:
         own = schema(node.target)
-        if own is None or all(r.alias_info is None for r in own.returns):
+        is_view = own is not None and any(r.alias_info is not None for r in own.returns)
+        if not (is_view or node.target is getitem):
             return
         node = node.all_input_nodes[0]
         yield node

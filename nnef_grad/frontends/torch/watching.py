@@ -80,7 +80,7 @@ class Seen:
 # The functions of this package that call what they stand for: an exception there is not theirs.
 PASSING_ON = (
     "exported", "watched", "__torch_function__", "unstopped", "applied", "made", "chosen",
-    "_slopes", "equal", "where", "each", "moved", "_enter_hooks", "_bool", "decided",
+    "_slopes", "equal", "where", "dropout", "each", "moved", "_enter_hooks", "_bool", "decided",
     "__torch_dispatch__", "_computed", "place",
 )  # fmt: skip
 
@@ -306,6 +306,7 @@ _WATCHED: dict[Any, Callable[..., Any]] = {
     torch.autograd.grad: derivatives.grad,
     torch.equal: eager.equal,
     torch.where: eager.where,
+    **{f: partial(eager.dropout, f) for f in eager.DROPOUTS},
     torch.Tensor.where: lambda x, condition, y: eager.where(condition, x, y),
 }
 

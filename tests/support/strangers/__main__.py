@@ -6,6 +6,7 @@ with the message, `wrong`, `bug` for another exception, or `torch` where torch i
 
 from __future__ import annotations
 
+import copy
 import multiprocessing
 import random
 import sys
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 import nnef_grad
 from support.torch_gradients import compare
@@ -27,6 +28,8 @@ from support.torch_modules import Draw
 CATALOG = Path(__file__).parent / "catalog"
 # Of one run.
 SECONDS = 120
+# Of differences in double precision.
+STEP = 1e-6
 
 
 class Stranger(NamedTuple):
@@ -75,7 +78,8 @@ def _run_in_torch(module: Any, given: Any) -> None:
     args = {} if not isinstance(given, dict) else given
     leaves = tree_leaves(module(*([] if args else given), **args))
     sums = [x.sum() for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
-    sum(x.real if x.is_complex() else x for x in sums).backward()
+    if sums:
+        sum(x.real if x.is_complex() else x for x in sums).backward()
 
 
 def _refused_or_wrong(module: Any, given: Any, fresh: Any, error: Exception) -> str:
@@ -86,7 +90,53 @@ def _refused_or_wrong(module: Any, given: Any, fresh: Any, error: Exception) -> 
         return f"refused: {refusal}"
     except AssertionError:
         pass
+    if not _agrees_with_itself(module, given):
+        return "torch: its gradients are not those of its own differences"
     return f"wrong: {error}"
+
+
+def _agrees_with_itself(module: Any, given: Any) -> bool:
+    """Whether gradients of torch are its differences, along a direction of all parameters:
+    not where forward writes into the data of what autograd has kept, for instance.
+    """
+    exact = copy.deepcopy(module).double()
+    gradients: list[Any] = [x for x in exact.parameters() if x.requires_grad]
+    _weighted_sum(exact, given).backward()
+    random = torch.Generator().manual_seed(0)
+    directions = [
+        torch.randn(x.shape, generator=random, dtype=torch.float64) for x in gradients
+    ]
+    slope = sum(
+        float((x.grad * d).sum())
+        for x, d in zip(gradients, directions, strict=True)
+        if x.grad is not None
+    )
+    ends = []
+    for step in (STEP, -STEP):
+        moved = copy.deepcopy(module).double()
+        own = (x for x in moved.parameters() if x.requires_grad)
+        for x, direction in zip(own, directions, strict=True):
+            x.data += step * direction
+        ends.append(float(_weighted_sum(moved, given)))
+    difference = (ends[0] - ends[1]) / (2 * STEP)
+    return abs(slope - difference) <= 1e-3 * max(1.0, abs(difference))
+
+
+def _weighted_sum(module: Any, given: Any) -> Any:
+    """Of all outputs, with the same numbers each time, in double precision."""
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.float64)
+    exact = tree_map(_double, given)
+    args = exact if isinstance(exact, dict) else {}
+    leaves = tree_leaves(module(*([] if args else exact), **args))
+    torch.set_default_dtype(torch.float32)
+    ys = [y for y in leaves if isinstance(y, torch.Tensor) and y.is_floating_point()]
+    return sum((torch.randn_like(y) * y).sum() for y in ys)
+
+
+def _double(x: Any) -> Any:
+    is_real = isinstance(x, torch.Tensor) and x.is_floating_point()
+    return x.double() if is_real else x
 
 
 def _names(stranger: Stranger) -> dict[str, Any]:
