@@ -16,8 +16,6 @@ LACKING = {
     "aten.avg_pool2d_backward.default": "a derivative",
     "aten.convolution_backward.default": "a derivative",
     "aten.max_pool2d_with_indices_backward.default": "a derivative",
-    "aten._fft_c2r.default": "complex numbers",
-    "aten._fft_r2c.default": "complex numbers",
     "aten.resize_.default": "changes the extents of a tensor in place",
     "aten._native_batch_norm_legit.default": "writes into its buffers: the functional form is read",
 }

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -283,7 +284,8 @@ def _double_precision(uses_mode: bool) -> Iterator[None]:
     """What is made inside of a module is of double precision, too."""
     torch.set_default_dtype(torch.float64)
     try:
-        with double_precision() if uses_mode else nullcontext():
+        mode = double_precision() if uses_mode else nullcontext()
+        with mode, patch.object(torch, "FloatTensor", torch.DoubleTensor):
             yield
     finally:
         torch.set_default_dtype(torch.float32)

@@ -20,7 +20,6 @@ _SOURCES: dict[str, tuple[Callable[[str], Any], Mapping[str, Any]]] = {
 # Those that are refused: why, and what to write instead.
 REFUSED = {
     "transformers/encodec": "computes in Python with numbers from buffers",
-    "transformers/fnet": "the Fourier transform needs complex numbers, which NNEF lacks",
     "transformers/gpt_oss": "its experts are a custom operation: `model.set_experts_implementation('batched_mm')`",
     "transformers/jamba": "its experts are a custom operation: `model.set_experts_implementation('batched_mm')`",
     "transformers/led": "whether attention is global depends on the values of a mask",

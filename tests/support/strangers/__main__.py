@@ -140,12 +140,18 @@ def _double(x: Any) -> Any:
 
 
 def _names(stranger: Stranger) -> dict[str, Any]:
-    names: dict[str, Any] = {"torch": torch, "nn": torch.nn}
+    names: dict[str, Any] = {"torch": torch, "nn": torch.nn, "used": _used}
     for line in stranger.imports.splitlines():
         # What a release lacks is missed where it is used.
         with suppress(ImportError, AttributeError):
             exec(line, names)
     return names
+
+
+def _used(module: Any, *inputs: Any) -> Any:
+    """A module that has run, as one that sets its parameters at its first input has."""
+    module(*inputs)
+    return module
 
 
 def _made(stranger: Stranger, names: dict[str, Any], trains: bool) -> tuple[Any, ...]:
