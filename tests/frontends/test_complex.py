@@ -131,6 +131,13 @@ RIGHT: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "index": lambda net, x: parts(z(net, x)[:, [0, 2]]),
     "shapes": lambda net, x: parts(z(net, x).t().reshape(2, 6).unsqueeze(0)),
     "adjoint": lambda net, x: parts(net.weight.mH @ z(net, x).mH),
+    "zero": lambda net, x: parts(x * 0j + z(net, x)),
+    "written into real numbers": lambda net, x: torch.zeros(3, 4).copy_(z(net, x)) * x,
+    "without gradients": lambda net, x: parts(z(net, x).detach() * x),
+    "power of a fraction": lambda net, x: parts(z(net, x) ** 2.0),
+    "real ones in shapes": lambda net, x: parts(
+        x.to(torch.cfloat).reshape(2, 6).chunk(2)[1] * net.number
+    ),
     "roll": lambda net, x: parts(z(net, x).roll(1, 1)),
     "cumsum": lambda net, x: parts(z(net, x).cumsum(1)),
     "random": lambda net, x: parts(z(net, x) * torch.rand_like(x)),
@@ -151,6 +158,10 @@ REFUSED: dict[str, tuple[Callable[[Any, Tensor], Tensor], str]] = {
     "an output": (z, r"the output 'output' is complex: torch.view_as_real\(y\)"),
     "a function": (lambda net, x: z(net, x).tanh().abs(), "compute with their parts"),
     "a power": (lambda net, x: (z(net, x) ** 0.5).abs(), "a whole number from 1 to 8"),
+    "a long transform": (
+        lambda net, x: fft.rfft(torch.ones(5000) * x[0, 0]).abs(),
+        "of at most 4096 numbers",
+    ),
     "a branch": (
         lambda net, x: (
             torch.cond(x.sum() > 0, lambda y: y * 1j, lambda y: y * 2j, (x,)).imag
@@ -164,6 +175,7 @@ REFUSED: dict[str, tuple[Callable[[Any, Tensor], Tensor], str]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
 @pytest.mark.parametrize("name", RIGHT)
 def test_torch_has_the_same(name: str) -> None:
     compare(Module(RIGHT[name]), (torch.randn(3, 4),), (torch.randn(3, 4),))
@@ -189,6 +201,12 @@ def test_a_derivative_goes_through_complex_numbers() -> None:
     compare(Module(force), (torch.randn(3, 4),), (torch.randn(3, 4),))
 
 
+def test_a_part_that_is_zero_is_left_out() -> None:
+    module = Module(lambda net, x: x.to(torch.cfloat).reshape(2, 6).neg().real)
+    model = from_torch(module, (torch.randn(3, 4),))
+    assert [op.name for op in model.graph.operations[2:]] == ["mul", "reshape", "neg"]
+
+
 def test_open_extents() -> None:
     shapes = ({0: torch.export.Dim("n", min=2)},)
     module, given = Module(filtered), (torch.randn(3, 4),)
@@ -204,5 +222,5 @@ def test_a_parameter_has_its_parts_along_a_last_axis() -> None:
 def test_what_is_linear_is_read_of_real_numbers() -> None:
     """What has no function for real numbers is decomposed, also for complex ones."""
     linear = {complexes._each, complexes._product, complexes._sum, complexes._norm}
-    names = {name.partition(".")[0] for name in OPERATIONS}
+    names = {*OPERATIONS, *(name.partition(".")[0] for name in OPERATIONS)}
     assert [n for n, f in COMPLEX.items() if f in linear and n not in names] == []

@@ -33,7 +33,10 @@ def complex_of(value: Any) -> Complex:
     array = np.asarray(value)
     if array.dtype.kind != "c":
         return Complex((value, None), array.shape)
-    real, imag = (simple(x) if x.any() else None for x in (array.real, array.imag))
+    parts = array.real, array.imag
+    real, imag = (simple(x) if x.any() else None for x in parts)
+    if real is None and imag is None:
+        real = simple(array.real)
     return Complex((real, imag), array.shape)
 
 

@@ -82,8 +82,9 @@ _VALUES = {
     "copy": ("src",),
 }
 _MOVES = (
-    "_pad_circular", "_reshape_alias", "_unsafe_view", "alias", "as_strided", "atleast_1d",
-    "atleast_2d", "atleast_3d", "broadcast_to", "chunk", "clone", "contiguous", "cumsum",
+    "nnef_grad.stop_gradient", "_pad_circular", "_reshape_alias", "_unsafe_view", "alias",
+    "as_strided", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_to", "chunk",
+    "clone", "contiguous", "cumsum",
     "detach", "diagonal", "expand", "expand_as", "flatten", "flip", "gather", "hsplit",
     "index", "index_select", "lift_fresh_copy", "mean", "moveaxis", "movedim", "mT",
     "narrow", "neg", "numpy_T", "permute", "ravel", "reflection_pad1d", "reflection_pad2d",
@@ -97,24 +98,32 @@ _MOVES = (
 @complexes(*_VALUES, *_MOVES)
 def _each(call: Call, *_: Any) -> Any:
     """To each part what is done to real numbers."""
+    if not is_complex(call.fake):
+        # What is written into a tensor of real numbers.
+        return _done_to(call, 0)
     both = [_done_to(call, place) for place in range(2)]
     if isinstance(call.fake, (list, tuple)):
-        return [of_parts(pair) for pair in zip(*both, strict=True)]
+        several = [[None] * len(call.fake) if x is None else x for x in both]
+        return [of_parts(pair) for pair in zip(*several, strict=True)]
     return of_parts(both)
 
 
 def _done_to(call: Call, place: int) -> Any:
-    values = _VALUES.get(call.packet, ())
+    """What becomes of a part; None, if it is zero in all values."""
+    names, parts = _VALUES.get(call.packet, ()), list[Any]()
 
     def chosen(name: str, x: Any) -> Any:
-        is_value = is_complex(x) or (name in values and x is not None)
-        return _part(call, x, place) if is_value else x
+        if not is_complex(x) and (name not in names or x is None):
+            return x
+        parts.append(complex_of(x).parts[place])
+        return _part(call, x, place)
 
     args = {
         name: pytree.tree_map(lambda x, own=name: chosen(own, x), value)
         for name, value in call.args.items()
     }
-    return _again(call, PARTS[place], args)
+    is_zero = all(part is None for part in parts)
+    return None if is_zero else _again(call, PARTS[place], args)
 
 
 @complexes("add", "sub")
@@ -232,10 +241,11 @@ def _quotient(call: Call, *_: Any) -> Any:
 @complexes("pow.Tensor_Scalar", "square")
 def _power(call: Call, x: Any, exponent: Any = 2) -> Any:
     """A product of several factors."""
-    is_small = isinstance(exponent, int) and 1 <= exponent <= 8
-    call.require(is_small, "the exponent must be a whole number from 1 to 8")
+    call.require(
+        exponent in range(1, 9), "the exponent must be a whole number from 1 to 8"
+    )
     y: Any = complex_of(x)
-    for count in range(1, exponent):
+    for count in range(1, int(exponent)):
         y = _times(call, y, x, f"power_{count + 1}")
     return y
 
@@ -354,6 +364,8 @@ def _logarithm(call: Call, x: Any) -> Any:
 
 # ---- Spectra ----
 
+# A matrix of as many rows and columns has 64 MiB.
+_MOST = 4096
 # By what they are divided, for the codes of torch.
 _DIVISORS: tuple[Callable[[int], float], ...] = (lambda n: 1.0, sqrt, float)
 
@@ -392,9 +404,11 @@ def _axes(
 ) -> tuple[list[int], Sequence[int]]:
     """The axes as numbers that are not negative, and their extents."""
     along = [call.axis(axis, len(shape)) for axis in axes]
-    extents = [shape[axis] for axis in along]
-    call.require_known(*extents)
-    return along, as_numbers(extents)
+    call.require_known(*(shape[axis] for axis in along))
+    sizes = as_numbers([shape[axis] for axis in along])
+    most = f"a transform is a product with a matrix: of at most {_MOST} numbers"
+    call.require(max(sizes) <= _MOST, most)
+    return along, sizes
 
 
 def _along(call: Call, x: Complex, axis: int, table: Array) -> Complex:
