@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from functools import partial
 from importlib import import_module
 from types import FrameType
@@ -22,8 +23,10 @@ def _run(module: str) -> None:
         import_module(module).main()
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        # The process ends: what is left needs no last look for cycles.
-        gc.freeze()
+        # The process ends: what is left needs no last look for cycles. Libraries of torch
+        # look for what was never released, and would print pages of it.
+        if "torch" not in sys.modules:
+            gc.freeze()
 
 
 def _open_streams() -> None:

@@ -584,3 +584,20 @@ def test_examples_along_other_axes(
 def test_axes_that_there_are_not(axes: str, message: str) -> None:
     result = run("-", "--example-axis", axes, text=COLUMNS)
     assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
+
+
+def test_what_torch_has_is_released_at_the_end() -> None:
+    """Its libraries print pages about what is not."""
+    code = """
+import gc, sys, types
+from nnef_grad.__main__ import main
+sys.modules["torch"] = types.ModuleType("torch")
+sys.argv = ["nnef-grad", "--version"]
+try:
+    main()
+except SystemExit:
+    print(gc.get_freeze_count())
+"""
+    line = [sys.executable, "-c", code]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0"

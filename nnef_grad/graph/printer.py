@@ -32,7 +32,7 @@ from nnef_grad.language.syntax import (
     Value,
     literal_value,
 )
-from nnef_grad.language.types import GENERIC, ArrayType, TensorType, TupleType, Type
+from nnef_grad.language.types import GENERIC, ArrayType, TupleType, Type
 
 # The names of tensors.
 Names = Mapping[Tensor, str]
@@ -283,15 +283,13 @@ def print_value(type_: Type, value: Operand | Value, names: Names = _NONE) -> st
         return literal(value)
     if isinstance(value, Tensor):
         return names[value]
-    if isinstance(value, tuple) and isinstance(type_, (ArrayType, TensorType)):
-        # A constant tensor is nested arrays, in quantization info and in tract's dialect.
-        item_type = type_.item if isinstance(type_, ArrayType) else type_
-        items = [print_value(item_type, item, names) for item in value]
-        return f"[{', '.join(items)}]"
-    assert isinstance(value, tuple)
-    assert isinstance(type_, TupleType)
-    pairs = zip(type_.items, value, strict=True)
-    return f"({', '.join([print_value(*pair, names) for pair in pairs])})"
+    assert isinstance(value, (tuple, list))
+    if isinstance(type_, TupleType):
+        pairs = zip(type_.items, value, strict=True)
+        return f"({', '.join([print_value(*pair, names) for pair in pairs])})"
+    # A constant tensor is nested arrays, in quantization info and in tract's dialect.
+    item_type = type_.item if isinstance(type_, ArrayType) else type_
+    return f"[{', '.join([print_value(item_type, item, names) for item in value])}]"
 
 
 def print_string(value: str) -> str:

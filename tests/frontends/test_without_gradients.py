@@ -87,8 +87,15 @@ def nothing_is_dropped(x: Tensor, w: Tensor, buffer: Tensor) -> Tensor:
     return y * other
 
 
+def scaled_by_a_weight(x: Tensor, w: Tensor, buffer: Tensor) -> Tensor:
+    buffer.data.add_(w)
+    with torch.no_grad():
+        buffer.mul_(w).add_(x)
+    return buffer * x * w
+
+
 RIGHT = (
-    initialized, copied, parts, a_view_is_read, by_data, then_with_gradients,
+    scaled_by_a_weight, initialized, copied, parts, a_view_is_read, by_data, then_with_gradients,
     nothing_is_dropped,
 )  # fmt: skip
 
@@ -132,8 +139,21 @@ def by_data_after_a_write(x: Tensor, w: Tensor, buffer: Tensor) -> Tensor:
     return made * made * x
 
 
+def a_buffer_that_carries_one(x: Tensor, w: Tensor, buffer: Tensor) -> Tensor:
+    buffer.copy_(x * w)
+    with torch.no_grad():
+        buffer.mul_(2)
+    return buffer * x
+
+
+def the_data_of_a_buffer_that_does(x: Tensor, w: Tensor, buffer: Tensor) -> Tensor:
+    buffer.copy_(x * w)
+    buffer.data.mul_(2)
+    return buffer * x
+
+
 REFUSED = (
-    what_is_computed, its_part, what_was_written_into, by_a_hidden_view,
+    a_buffer_that_carries_one, the_data_of_a_buffer_that_does, what_is_computed, its_part, what_was_written_into, by_a_hidden_view,
     by_data_after_a_write,
 )  # fmt: skip
 

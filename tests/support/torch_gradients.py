@@ -231,7 +231,7 @@ def _double_if_real(values: Any) -> Any:
     return torch.float64 if values.is_floating_point() else values.dtype
 
 
-def _normal(values: Any, mean: Any, std: Any, **_: Any) -> Any:
+def _normal(values: Any, mean: Any, std: Any = 1.0, **_: Any) -> Any:
     return (mean + std * values.double()).detach()
 
 

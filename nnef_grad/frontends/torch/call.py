@@ -39,7 +39,7 @@ from nnef_grad.language.identifiers import plain_name
 from nnef_grad.language.library import FragmentFile
 
 # What reads operations: `add` all overloads of it, or `add.Tensor` one; those whose results
-# are drawn, and have no gradient; those of complex numbers; and those that call graphs.
+# are drawn, and have no gradient; what is done to complex numbers; and what calls graphs.
 OPERATIONS: dict[str, Callable[..., Any]] = {}
 DRAWS: dict[str, Callable[..., Any]] = {}
 COMPLEX: dict[str, Callable[..., Any]] = {}
@@ -61,7 +61,7 @@ def function_of(target: Any) -> Callable[..., Any] | None:
     """The function that reads an operation, if there is one."""
     if not isinstance(target, Operator):
         return None
-    return function_in(target, OPERATIONS, DRAWS, COMPLEX)
+    return function_in(target, OPERATIONS, DRAWS)
 
 
 def function_in(

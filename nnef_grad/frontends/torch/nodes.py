@@ -88,7 +88,7 @@ _DETACH_IN_PLACE = find_operator("aten.detach_.default")
 
 
 def mark_stops(
-    module: Any, is_enabled: bool = True, fresh: Collection[Any] = ()
+    module: Any, is_enabled: bool = True, fresh: Collection[Any] | None = None
 ) -> None:
     """Marks what no gradient flows through, in a graph and in the blocks that it has.
 
@@ -96,9 +96,13 @@ def mark_stops(
     outside of it, and what is written into tensors from outside.
 
     Args:
-        fresh: placeholders of tensors that were made outside, and carry no gradient.
+        fresh: placeholders of buffers, and of tensors that were made outside, as far as
+            they carry no gradient; all buffers of a program.
     """
-    graph, carried = module.graph, _Carried(fresh)
+    graph = module.graph
+    if fresh is None:
+        fresh = {node for node in graph.nodes if _is_buffer(node)}
+    carried = _Carried(fresh)
     for node in list(graph.nodes):
         if node.op == "call_function" and node.target in _BLOCKS:
             is_on = bool(node.args[0]) if node.target is BLOCK else is_enabled
@@ -123,21 +127,20 @@ def _placeholders(module: Any) -> list[Any]:
 
 
 class _Carried:
-    """Which tensors carry no gradient, at the node that was taken last: buffers, and what is
-    computed of such alone, until others are written into it.
+    """Which tensors carry no gradient, at the node that was taken last: those that are given,
+    and what is computed of such alone, until others are written into it.
     """
 
-    def __init__(self, fresh: Collection[Any]) -> None:
-        self.given = {*fresh}
-        self.free = {*fresh}
+    def __init__(self, given: Collection[Any]) -> None:
+        self.given, self.free = given, {*given}
 
     def is_free(self, node: Any) -> bool:
         """Whether a tensor carries no gradient."""
         *_, origin = _views(node)
-        return node in self.free and origin in self.free
+        return node.target is STOP or (node in self.free and origin in self.free)
 
     def is_fresh(self, node: Any) -> bool:
-        """Whether a tensor was made in the graph, too: nobody else has it."""
+        """Whether a tensor was given, or made in the graph, too: nobody else has it."""
         if not isinstance(node, torch.fx.Node):
             return False
         *_, origin = _views(node)
@@ -147,7 +150,7 @@ class _Carried:
 
     def take(self, node: Any) -> None:
         """Follows a node."""
-        if node.op == "get_attr" or _is_buffer(node):
+        if node.op == "get_attr":
             self.free.add(node)
         if node.op != "call_function":
             return
@@ -189,11 +192,11 @@ def _mark_hidden(graph: Any, node: Any, carried: _Carried) -> None:
     for views in map(list, map(_views, _written(node))):
         if not any(view.target is _DETACH for view in views):
             continue
-        if not (_is_buffer(views[-1]) or carried.is_fresh(views[-1])):
+        if not carried.is_fresh(views[-1]):
             message = "a tensor is written by its 'data' or a detached tensor"
             advice = "write into a clone, or make a new tensor"
             raise UnsupportedError(f"{message}: {advice}", span_of(node))
-        _mark_written(graph, node)
+        _mark_written(graph, node, carried.free)
 
 
 def _mark_reads(graph: Any, node: Any, fresh: Collection[Any]) -> None:
@@ -203,19 +206,22 @@ def _mark_reads(graph: Any, node: Any, fresh: Collection[Any]) -> None:
     elif node.op == "call_function" and writes(node):
         for target in _written(node):
             *_, origin = _views(target)
-            is_own = _is_buffer(origin) or origin in fresh
-            if origin.op == "placeholder" and not is_own:
+            if origin.op == "placeholder" and origin not in fresh:
                 message = "a tensor is written into where gradients are disabled"
                 advice = "make a new one, such as by torch.where"
                 raise UnsupportedError(f"{message}: {advice}", span_of(node))
-        _mark_written(graph, node)
+        _mark_written(graph, node, fresh)
 
 
-def _mark_written(graph: Any, node: Any) -> None:
-    """Marks what is written into a tensor by a node."""
+def _mark_written(graph: Any, node: Any, free: Collection[Any]) -> None:
+    """Marks what is written into a tensor by a node, unless it carries no gradient."""
+
+    def is_meant(x: Any) -> bool:
+        return _has_fractions(x) and x not in free
+
     parameters = schema(node.target).arguments
     node.args = tuple(
-        x if _is_written(p) else _marked(graph, node, x, _has_fractions)
+        x if _is_written(p) else _marked(graph, node, x, is_meant)
         for p, x in zip(parameters, node.args, strict=False)
     )
 
@@ -236,9 +242,7 @@ def _marked(graph: Any, node: Any, args: Any, is_meant: Callable[[Any], bool]) -
 
 def _has_fractions(node: Any) -> bool:
     value = node.meta.get("val")
-    return (
-        isinstance(value, torch.Tensor) and not _is_buffer(node) and not counts(value)
-    )
+    return isinstance(value, torch.Tensor) and not counts(value)
 
 
 def _is_computed(node: Any) -> bool:

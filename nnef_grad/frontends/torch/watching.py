@@ -250,8 +250,9 @@ def _hooked(*_: Any, **__: Any) -> Any:
 
 
 def _data(x: Any) -> Any:
-    data = torch.Tensor.detach(x)
-    if (seen := _SEEN.get()) is not None:
+    seen = _SEEN.get()
+    data = _same(x) if seen is not None and seen.depth else torch.Tensor.detach(x)
+    if seen is not None:
         seen.data.append((data, x))
     return data
 

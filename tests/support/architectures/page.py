@@ -44,11 +44,10 @@ _STRANGERS = """\
 
 ## Modules of other packages
 
-Modules of other packages were compared with autograd (torch 2.13) in evaluation and
-training mode. Of 189 runs of 95 modules, 160 are right, 29 are refused, and none is wrong. Refused are modules that look at the values of their
-inputs, draw random numbers or write into detached tensors, have a `while_loop`, or no output with a
-gradient. Right runs of all: kornia 16 of 19, nflows 36 of 44, torch_geometric 8 of 8, torchdiffeq 14 of 16, vector_quantize_pytorch 18 of
-28, vit_pytorch 50 of 56, x_transformers 18 of 18. `python -m support.strangers` repeats them.
+534 modules of other packages were compared with autograd (torch 2.13) in evaluation and
+training mode. Of 997 runs that torch itself computes, 893 are right, 104 are refused, and none is wrong. Refused are modules
+that look at the values of their inputs or draw random numbers of Python, have backward functions of their own, or write into what carries
+gradients. `cd tests; python -m support.strangers` repeats them.
 """
 _COLUMNS = ("architecture", "forward", "backward", "gradients", "exact", "error")
 

@@ -10,8 +10,6 @@ from torch.nn import functional as F
 
 from support.torch_modules import Case, Cases, of, with_weight
 
-WRITE = "written into where gradients are disabled"
-
 
 def write(change: Any, *shape: int, after: Any = None) -> Case:
     """The case of a change of a copy, which is multiplied by the input."""
@@ -333,8 +331,8 @@ CASES: Cases = {
     "a recurrence": of(iterated, lambda r: [r(2, 4)]), "a running sum": of(prefix, lambda r: [r(4, 2)]), "a table": of(table, lambda r: [r(3), r(2)]),
     "a write into a transposed view": of(transposed_write, lambda r: [r(3, 4)]), "a flipped part": of(flipped_write, lambda r: [r(2, 4)]),
     "interleaved": of(interleaved, lambda r: [r(3, 4), r(3, 4)]), "rotary": of(rotary, lambda r: [r(2, 4)]), "padded by hand": of(padded_by_hand, lambda r: [r(3, 4)]),
-    "ragged": of(ragged, lambda r: [r(2, 3, 4)]), "out=": of(outs, lambda r: [r(3, 4), r(3, 4)], refused=WRITE),
-    "out= of a part": of(out_of_parts, lambda r: [r(3, 4)], refused=WRITE), "two names": of(several_names, lambda r: [r(3)]), "a list of parts": of(default_argument, lambda r: [r(3, 4)]),
+    "ragged": of(ragged, lambda r: [r(2, 3, 4)]), "out=": of(outs, lambda r: [r(3, 4), r(3, 4)]),
+    "out= of a part": of(out_of_parts, lambda r: [r(3, 4)]), "two names": of(several_names, lambda r: [r(3)]), "a list of parts": of(default_argument, lambda r: [r(3, 4)]),
     "below the diagonal": of(lower_from_vector, lambda r: [r(2, 6)]), "softplus of the diagonal": of(softplus_diagonal, lambda r: [r(9)]), "a skew matrix": of(skew, lambda r: [r(3)]),
     "masked rows": of(masked_rows, lambda r: [r(3, 2), torch.tensor([True, False, True])]), "masked rows, others": of(masked_rows, lambda r: [r(4, 2), r.bools(4)]),
     "a mask of columns": fed(lambda y, m: assign(y, (slice(None), m), 2.0), lambda r: [r(3, 4), r.bools(4)]),

@@ -125,7 +125,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
 }  # fmt: skip
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "of what is random": (lambda at, x: torch.func.grad(lambda x: nn.functional.dropout(at(x), 0.5, True).sum())(x), "draws random numbers"),
+    "of what is random": (lambda at, x: torch.func.grad(lambda x: nn.functional.dropout(at(x), 0.5, True).sum())(x), "drops elements at random"),
     "of what depends on each other": (lambda at, x: grad(at(y := x.sin()).sum(), [x, y]), "depend on each other"),
 }  # fmt: skip
 

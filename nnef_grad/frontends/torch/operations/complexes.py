@@ -19,6 +19,7 @@ from nnef_grad.frontends.torch.call import (
     COMPLEX,
     OPERATIONS,
     Call,
+    aten,
     complexes,
     function_in,
 )
@@ -34,15 +35,27 @@ from nnef_grad.frontends.torch.internals import pytree
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.graph.extents import as_numbers, has_symbols
 
+_NOT_READ = "it is not read for complex numbers: compute with their parts, torch.view_as_real(x)"
+
 
 def with_parts(call: Call, args: Sequence[Any], kwargs: Any) -> Any:
     """The result of an operation that has complex operands, or is complex."""
     function = function_in(call.node.target, COMPLEX)
     if function is None:
-        message = "it is not read for complex numbers: compute with their parts"
-        call.refuse(f"{message}, torch.view_as_real(x)")
+        call.refuse(_NOT_READ)
     call.hint = call.hint.lstrip("_")
     return call.run(function, args, kwargs)
+
+
+def _conversion(*names: str) -> Callable[..., Any]:
+    """Enters what makes complex numbers of real ones, or the other way, or neither."""
+
+    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        aten(*names)(function)
+        complexes(*names)(function)
+        return function
+
+    return enter
 
 
 def _again(call: Call, name: str, args: dict[str, Any]) -> Any:
@@ -50,7 +63,8 @@ def _again(call: Call, name: str, args: dict[str, Any]) -> Any:
     own = Call(call.reading, call.node, f"{call.hint}_{name}", call.span)
     own.fake = pytree.tree_map_only(torch.Tensor, real, call.fake)
     function = function_in(call.node.target, OPERATIONS)
-    assert function is not None
+    if function is None:
+        call.refuse(_NOT_READ)
     return own.run(function, (), args)
 
 
@@ -253,24 +267,24 @@ def _power(call: Call, x: Any, exponent: Any = 2) -> Any:
 # ---- Parts ----
 
 
-@complexes("real", "imag")
+@_conversion("real", "imag")
 def _part_of(call: Call, x: Any) -> Any:
     return _part(call, x, PARTS.index(call.packet))
 
 
-@complexes("view_as_real")
+@_conversion("view_as_real")
 def _pair(call: Call, x: Any) -> Any:
     """The parts along a new last axis."""
     parts = [_part(call, x, place) for place in range(2)]
     return call("stack", parts, axis=len(complex_of(x).shape))
 
 
-@complexes("view_as_complex")
+@_conversion("view_as_complex")
 def _of_pair(call: Call, x: Any) -> Any:
     return call.reading.of_pairs(x, call.hint)
 
 
-@complexes("complex")
+@_conversion("complex")
 def _of_two(call: Call, real: Any, imag: Any) -> Any:
     return of_parts([call.broadcast(x, call.result_shape) for x in (real, imag)])
 
@@ -323,12 +337,12 @@ def _norm(call: Call, x: Any, *_: Any) -> Any:
     return _again(call, "size", {**call.args, "self": _size(call, x)})
 
 
-@complexes("angle")
+@_conversion("angle")
 def _angle(call: Call, x: Any) -> Any:
     return call.expand("atan2", _part(call, x, 1), _part(call, x, 0))
 
 
-@complexes("polar")
+@_conversion("polar")
 def _of_angle(call: Call, size: Any, angle: Any) -> Any:
     return _turned(call, size, angle)
 
@@ -370,7 +384,7 @@ _MOST = 4096
 _DIVISORS: tuple[Callable[[int], float], ...] = (lambda n: 1.0, sqrt, float)
 
 
-@complexes("_fft_r2c", "_fft_c2c")
+@_conversion("_fft_r2c", "_fft_c2c")
 def _spectrum(call: Call, x: Any, axes: Sequence[int], code: int, option: bool) -> Any:
     """Frequencies along axes; of real numbers the first half along the last axis, if wished."""
     is_real, shape = call.packet == "_fft_r2c", complex_of(x).shape
@@ -384,7 +398,7 @@ def _spectrum(call: Call, x: Any, axes: Sequence[int], code: int, option: bool) 
     return y
 
 
-@complexes("_fft_c2r")
+@_conversion("_fft_c2r")
 def _signal(call: Call, x: Any, axes: Sequence[int], code: int, size: int) -> Any:
     """Real numbers, of the first half of their frequencies along the last of the axes."""
     y = complex_of(x)
