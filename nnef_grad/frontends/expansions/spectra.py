@@ -34,7 +34,7 @@ def transformed(
     count: Dimension,
     *,
     is_inverse: bool,
-    divisor: float = 1,
+    divisor: int = 1,
 ) -> Any:
     """[..., n, ..., 1 or 2] to [..., count, ..., 2], along an axis."""
     shape, last = shape_of(x), len(shape_of(x)) - 1
