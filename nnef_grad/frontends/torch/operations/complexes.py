@@ -98,14 +98,14 @@ _VALUES = {
 _MOVES = (
     "nnef_grad.stop_gradient", "_pad_circular", "_reshape_alias", "_unsafe_view", "alias",
     "as_strided", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_to", "chunk",
-    "clone", "contiguous", "cumsum",
-    "detach", "diagonal", "expand", "expand_as", "flatten", "flip", "gather", "hsplit",
-    "index", "index_select", "lift_fresh_copy", "mean", "moveaxis", "movedim", "mT",
-    "narrow", "neg", "numpy_T", "permute", "ravel", "reflection_pad1d", "reflection_pad2d",
-    "repeat", "repeat_interleave", "replication_pad1d", "replication_pad2d", "reshape",
-    "reshape_as", "select", "slice", "split", "split_with_sizes", "squeeze", "sum",
-    "swapaxes", "swapdims", "t", "take_along_dim", "tensor_split", "tile", "transpose",
-    "unbind", "unflatten", "unfold", "unsqueeze", "view", "view_as", "vsplit", "zeros_like",
+    "clone", "contiguous", "cumsum", "detach", "diagonal", "expand", "expand_as",
+    "flatten", "flip", "gather", "hsplit", "index", "index_select", "lift_fresh_copy",
+    "mean", "moveaxis", "movedim", "mT", "narrow", "neg", "numpy_T", "permute", "ravel",
+    "reflection_pad1d", "reflection_pad2d", "repeat", "repeat_interleave",
+    "replication_pad1d", "replication_pad2d", "reshape", "reshape_as", "select", "slice",
+    "split", "split_with_sizes", "squeeze", "sum", "swapaxes", "swapdims", "t",
+    "take_along_dim", "tensor_split", "tile", "transpose", "unbind", "unflatten",
+    "unfold", "unsqueeze", "view", "view_as", "vsplit", "zeros_like",
 )  # fmt: skip
 
 
