@@ -233,23 +233,20 @@ def _scaled(call: Call, x: Any, function: Callable[[str, Any], Any]) -> Complex:
     )
 
 
-@complexes("div", "reciprocal")
-def _quotient(call: Call, *_: Any) -> Any:
+@complexes("div")
+def _quotient(call: Call, x: Any, y: Any, *_: Any) -> Any:
     """x / y; for complex y that of x times its conjugate, and the square of its size."""
-    is_division = call.packet == "div"
-    x, y = (
-        (call.args["self"], call.args["other"])
-        if is_division
-        else (1.0, call.args["self"])
-    )
     if is_complex(y):
-        real, imag = complex_of(y).parts
-        opposite = None if imag is None else call("neg", imag, hint="conjugate")
-        x = _times(call, x, of_parts([real, opposite]), "product")
+        x = _times(call, x, _conjugate(call, y), "product")
         y = _squared_size(call, y)
     return _scaled(
         call, x, lambda name, part: call("div", *call.aligned(part, y), hint=name)
     )
+
+
+@complexes("reciprocal")
+def _reciprocal(call: Call, x: Any) -> Any:
+    return _quotient(call, 1.0, x)
 
 
 @complexes("pow.Tensor_Scalar", "square")
