@@ -102,17 +102,30 @@ def _definition(word: str, graph: Graph, *, is_body: bool = False) -> Iterator[s
     )
     yield from _signature(f"{word} {spelled(graph.name)}", inputs, outputs)
     yield "{"
+    operations = graph.operations
+    if is_body:
+        operations = tuple([op for op in operations if op.name != "external"])
+    yield from _statements(operations, names, is_body=is_body)
+    yield "}"
+
+
+def _statements(
+    operations: Sequence[Operation], names: Names, *, is_body: bool
+) -> Iterator[str]:
+    """The assignments in lines, derivatives under what they are the derivative of."""
+    printed: dict[Operation, str] = {}
     origin: Operation | None = None
-    for operation in graph.operations:
-        if is_body and operation.name == "external":
-            continue
+    for operation in operations:
         if operation.origin is not origin:
             origin = operation.origin
             yield ""
             if origin is not None:
-                yield _comment(origin, names)
-        yield from _statement(operation, names, is_body=is_body)
-    yield "}"
+                yield _comment(printed.get(origin) or _heading(origin, names))
+        if is_loop(operation):
+            yield from _loop(operation, names, is_body=is_body)
+        else:
+            printed[operation] = text = print_operation(operation, names)
+            yield f"{INDENT}{text};"
 
 
 def _facts(graph: Graph) -> list[str]:
@@ -166,14 +179,12 @@ def _parameter(parameter: Parameter) -> str:
 
 def print_operation(operation: Operation, names: Names) -> str:
     """An assignment, without the semicolon."""
-    if operation.inputs == operation.operands and not operation.attributes:
-        # Most operations have tensors alone.
-        arguments = [names[tensor] for tensor in operation.inputs]
-    elif is_loop(operation):
-        lines = _statement(operation, names, is_body=False)
+    if is_loop(operation):
+        lines = _loop(operation, names, is_body=False)
         return " ".join([line.strip() for line in lines]).removesuffix(";")
-    else:
-        arguments = [*_operands(operation, names), *_attributes(operation, names)]
+    arguments = _operands(operation, names)
+    if operation.attributes:
+        arguments += _attributes(operation, names)
     results = ", ".join([_result(result, names) for result in operation.results])
     word = "copy" if operation.name == STOP else operation.name
     return f"{results} = {_word(word)}{_dtype(operation)}({', '.join(arguments)})"
@@ -182,11 +193,8 @@ def print_operation(operation: Operation, names: Names) -> str:
 # ---- Loops ----
 
 
-def _statement(operation: Operation, names: Names, *, is_body: bool) -> Iterator[str]:
-    """An assignment in lines. A loop within a loop keeps no states between steps."""
-    if not is_loop(operation):
-        yield f"{INDENT}{print_operation(operation, names)};"
-        return
+def _loop(operation: Operation, names: Names, *, is_body: bool) -> Iterator[str]:
+    """A loop in lines. One within a loop keeps no states between steps."""
     *others, last = [names[tensor] for tensor in operation.outputs]
     yield from _wrap([*others, f"{last} = {_call_of_loop(operation)},"], INDENT, "")
     *arguments, end = (
@@ -226,13 +234,16 @@ def _lists(operation: Operation, names: Names) -> dict[str, list[str]]:
     }
 
 
-def _comment(operation: Operation, names: Names) -> str:
-    """The operation that others are the derivative of, in a line."""
+def _heading(operation: Operation, names: Names) -> str:
+    """The operation that others are the derivative of."""
     if is_loop(operation):
         first = names[operation.outputs[0]]
-        return f"{INDENT}# {first}, ... = {_call_of_loop(operation)}, ...)"
-    text = print_operation(operation, names)
-    # A name may have line ends.
+        return f"{first}, ... = {_call_of_loop(operation)}, ...)"
+    return print_operation(operation, names)
+
+
+def _comment(text: str) -> str:
+    """A line of comment; a name may have line ends."""
     return f"{INDENT}# {text if text.isprintable() else ' '.join(text.splitlines())}"
 
 
@@ -252,20 +263,24 @@ def _dtype(operation: Operation) -> str:
     return "" if is_known else f"<{dtype}>"
 
 
-def _operands(operation: Operation, names: Names) -> Iterator[str]:
-    definition = operation.definition
-    pairs = list(zip(definition.operands, operation.operands, strict=True))
+def _operands(operation: Operation, names: Names) -> list[str]:
+    operands = operation.operands
+    if operation.inputs == operands:
+        # Most operations have tensors alone.
+        return [names[tensor] for tensor in operation.inputs]
+    pairs = list(zip(operation.definition.operands, operands, strict=True))
     while pairs and _is_default(operation, pairs[-1][0].name, pairs[-1][1]):
         pairs.pop()
-    for parameter, operand in pairs:
-        yield print_value(parameter.type, operand, names)
+    return [print_value(p.type, operand, names) for p, operand in pairs]
 
 
-def _attributes(operation: Operation, names: Names) -> Iterator[str]:
-    for parameter in operation.definition.attributes:
-        value = operation.settings[parameter.name]
-        if not _is_default(operation, parameter.name, value):
-            yield f"{_word(parameter.name)} = {print_value(parameter.type, value, names)}"
+def _attributes(operation: Operation, names: Names) -> list[str]:
+    settings = operation.settings
+    return [
+        f"{_word(p.name)} = {print_value(p.type, settings[p.name], names)}"
+        for p in operation.definition.attributes
+        if not _is_default(operation, p.name, settings[p.name])
+    ]
 
 
 def _is_default(operation: Operation, name: str, value: Operand | Value) -> bool:
