@@ -53,14 +53,13 @@ RIGHT: dict[str, Callable[..., Tensor]] = {
     "lists": lists,
     "a condition of bytes": lambda net, x: torch.where((x > 0).byte(), x, net.layer(x)),
     "bytes in a method": lambda net, x: x.where((x > 0).byte(), net.layer(x)),
+    "tensors that may be equal": lambda net, x: (
+        x * 2 if torch.equal(x, net.layer(x)) else x
+    ),
     "a condition": lambda net, x: torch.where(x > 0, x, net.layer(x)),
 }
 REFUSED: dict[str, tuple[Callable[..., Tensor], str]] = {
     "other data": (replaced, "the data of a tensor or parameter are replaced"),
-    "tensors that may be equal": (
-        lambda net, x: x * 2 if torch.equal(x, net.layer(x)) else x,
-        "torch cannot export the module",
-    ),
     "a layer of another type": (
         lambda net, x: net.layer.to(torch.float64)(x.double()).float(),
         "torch cannot export the module",

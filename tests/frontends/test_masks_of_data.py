@@ -47,6 +47,14 @@ def log_tanh(x: Tensor) -> Tensor:
     return y
 
 
+def ends(rows: Tensor, last: Tensor) -> Tensor:
+    """Rows that begin and end with numbers."""
+    y = rows * 2
+    y[..., 0] = -1.0
+    y[..., -1] = last
+    return y
+
+
 def layers(net: Any, x: Tensor) -> Tensor:
     out: Tensor = net.outer(net.norm(net.inner(x)).relu())
     return out
@@ -80,6 +88,12 @@ RIGHT: dict[str, Callable[..., Any]] = {
     "distances into layers": lambda net, x, t, m, r: (net.inner.weight @ t[r, :1].sqrt().expand(-1, 4).T).sum(1),
     "attention": lambda net, x, t, m, r: changed(x, r, f.scaled_dot_product_attention(x[r], t, t)),
     "a mask of a mean": lambda net, x, t, m, r: x[x > x[m].mean()].exp().sum(),
+    "a number repeated": lambda net, x, t, m, r: x[:1, 0].expand(x[m].shape[0]).exp().sum(),
+    "a row for each": lambda net, x, t, m, r: changed(x, r, t[:1].expand(x[r].shape[0], 4) * x[r]),
+    "sums with an end": lambda net, x, t, m, r: changed(x, r, f.pad(x[r, :3].cumsum(1), (1, 0))),
+    "written into": lambda net, x, t, m, r: changed(x, r, changed(x[r], ..., 2.0) * t[r]),
+    "columns written into": lambda net, x, t, m, r: changed(x, r, ends(x[r], t[0, 0]).cumsum(1)),
+    "numbers for rows": lambda net, x, t, m, r: changed(x, r, x.new_ones(x[r].shape)),
     "into what was summed": lambda net, x, t, m, r: changed(x * x[m].sum(), m, x[m] * 2),
 }  # fmt: skip
 
@@ -185,11 +199,14 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "as many as the module says": (lambda net, x, t, m, r: three(x[r]).sum(0), "the shape would depend"),
     "ones in a row": (lambda net, x, t, m, r: x[m].sum() / torch.ones(x[m].shape[0]).sum(), MEET),
     "ones like them": (lambda net, x, t, m, r: x[m].sum() / torch.ones_like(x[m]).sum(), MEET),
+    "places": (
+        lambda net, x, t, m, r: changed(x, m, torch.ones(x[m].shape[0]).cumsum(0)),
+        MEET,
+    ),
     "a table of zeros": (
         lambda net, x, t, m, r: x[m].sum() + x.new_zeros(x[m].shape[0], 2).add(1).sum(),
         MEET,
     ),
-    "a row repeated": (lambda net, x, t, m, r: x[:1, 0].expand(x[m].shape[0]).sum(), MEET),
     "one more": (lambda net, x, t, m, r: torch.cat([x[m], x.new_zeros(1)]).sum(), MEET),
     "in a row with others": (lambda net, x, t, m, r: torch.cat([x[r], t[r]]).mean(), MEET),
     "a standard deviation": (lambda net, x, t, m, r: x[m].std(), MEET),

@@ -26,8 +26,7 @@ TOLERANCE = 1e-6
 def compare(
     module: Any,
     inputs: Sequence[Any] | Mapping[str, Any],
-    fresh: Sequence[Any] | Mapping[str, Any] | None = None,
-    *,
+    *fresh: Sequence[Any] | Mapping[str, Any] | None,
     seed: int = 0,
     tolerance: float = TOLERANCE,
     uses_mode: bool = True,
@@ -54,7 +53,7 @@ def compare(
     )
     # Names are those inside of what compiles a module, or spreads it over devices.
     module = plain(module)
-    for given in [inputs] if fresh is None else [inputs, fresh]:
+    for given in [inputs, *(x for x in fresh if x is not None)]:
         _compare_at(module, model, backward, given, seed, tolerance, uses_mode)
     return model
 

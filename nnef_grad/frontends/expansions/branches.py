@@ -30,7 +30,7 @@ def _chosen(view: View, is_true: Any, x: Any, y: Any) -> Any:
         return x
     if isinstance(x, list) and isinstance(y, list) and len(x) == len(y):
         return chosen(view, is_true, x, y)
-    kinds = [_kind(value) for value in (x, y)]
+    kinds = [kind(value) for value in (x, y)]
     if kinds[0] != kinds[1]:
         what = f"one returns {kinds[0]}, and the other one {kinds[1]}"
         view.refuse(f"both branches must return the same shapes and types: {what}")
@@ -39,7 +39,8 @@ def _chosen(view: View, is_true: Any, x: Any, y: Any) -> Any:
     return view("select", is_true, x, y)
 
 
-def _kind(value: Any) -> str:
+def kind(value: Any) -> str:
+    """The data type and shape of a value, in words."""
     if isinstance(value, list):
         return f"a sequence of {len(value)}"
     return f"{dtype_of(value)} {list(shape_of(value))}"

@@ -2,14 +2,18 @@
 
 model.py           what the call that users make returns
 program.py         from a module to its graph: the steps, and the interface of the graph
-capture.py         a module to a program of torch.export
+functional.py      a module to programs without writes
+capture.py         a module to programs of torch.export, one for each way through it
+choices.py         what Python decides by values, and the ways that follow
 watching.py        what the module does meanwhile that the program does not show
+silence.py         what torch says meanwhile
 known.py           values that depend on no input, which Python may look at
 derivatives.py     derivatives that the module takes of its own values
 randomness.py      random numbers of Python and NumPy, which a program would hold for good
 internals.py       what is used of torch beyond its documentation
 archive.py         a program in a file, of which nothing is executed
 nodes.py           where its nodes come from; marks where gradients stop
+ways.py            the ways through a module to one graph
 reading.py         the operations of a program, each by its function
 call.py            the view of an operation that these functions get, and their state
 symbols.py         extents that are open

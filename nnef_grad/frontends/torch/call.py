@@ -28,6 +28,7 @@ from nnef_grad.frontends.conversion import MOST_ELEMENTS, Conversion
 from nnef_grad.frontends.expansions.windows import Axis
 from nnef_grad.frontends.torch.complexes import PARTS, Complex, in_parts, of_parts
 from nnef_grad.frontends.torch.internals import Operator, schema
+from nnef_grad.frontends.torch.model import Drawn
 from nnef_grad.frontends.torch.nodes import OPERANDS, reachable
 from nnef_grad.frontends.torch.selections import Selections
 from nnef_grad.frontends.torch.symbols import Symbols
@@ -96,12 +97,21 @@ class ProgramValues(Conversion):
         super().__init__(Path(__file__).parent / "torch.nnef", FORMULAS)
         self.symbols = symbols
         self.variables: dict[str, Tensor] = {}
-        self.drawn: dict[Tensor, Any] = {}
+        self.drawn: dict[Tensor, Drawn] = {}
         self.nodes: tuple[Any, ...] = ()
         self.tensors: tuple[torch.Tensor, ...] = ()
         self.pools: dict[Tensor, tuple[Tensor, list[Axis]]] = {}
         self.selections = Selections()
+        # Of each way through the module its nodes, and what masks take on it.
+        self.ways: list[tuple[Sequence[Any], Selections]] = []
         self._casts: dict[tuple[Emitter, Tensor, str], Tensor] = {}
+        self._drawn_elsewhere: list[Tensor] = []
+
+    def begin(self, symbols: Symbols, nodes: tuple[Any, ...]) -> None:
+        """Begins with the program of another way through the module."""
+        self.symbols, self.nodes, self.selections = symbols, nodes, Selections()
+        self.ways.append((nodes, self.selections))
+        self._drawn_elsewhere = [*self.drawn]
 
     @cached_property
     def stores_infinity(self) -> bool:
@@ -126,6 +136,16 @@ class ProgramValues(Conversion):
         return self.emitter.emit_named(
             self.supply.fresh(plain_name(name)), "external", dtype, shape=list(shape)
         )
+
+    def draw(self, name: str, drawn: Drawn) -> Tensor:
+        """An input for random numbers: one that is drawn on other ways alone, if there is one."""
+        for x in self._drawn_elsewhere:
+            if self.drawn[x] == drawn:
+                self._drawn_elsewhere.remove(x)
+                return x
+        y = self.input(name, drawn.dtype, drawn.shape)
+        self.drawn[y] = drawn
+        return y
 
     def variable(self, name: str, tensor: torch.Tensor) -> Any:
         """The variable of a parameter or a buffer; one without axes gets one, which is

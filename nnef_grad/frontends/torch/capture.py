@@ -15,7 +15,15 @@ import torch
 from torch import nn
 
 from nnef_grad.base.errors import NnefGradError, UnsupportedError, UsageError
+from nnef_grad.frontends.torch.choices import (
+    Answers,
+    Explorer,
+    RaisedError,
+    Ways,
+    each_way,
+)
 from nnef_grad.frontends.torch.internals import compiled, hooks, pytree
+from nnef_grad.frontends.torch.known import raises
 from nnef_grad.frontends.torch.nodes import is_network
 from nnef_grad.frontends.torch.symbols import is_of_data
 from nnef_grad.frontends.torch.watching import PASSING_ON, Seen, watching
@@ -30,29 +38,34 @@ class Captured(NamedTuple):
     Attributes:
         warnings: what is otherwise in it than in the module.
         fixed: the buffers whose values it depends on.
+        decides: whether it returns what Python has asked for besides its results.
     """
 
     program: Any
     warnings: Sequence[str] = ()
     fixed: Collection[str] = ()
+    decides: bool = False
 
 
 def capture(
     module: nn.Module,
     given: Sequence[Any] | Mapping[str, Any],
     dynamic_shapes: Any,
-    *,
     allow_own_backward: bool,
-) -> Captured:
+    changed: Collection[str] = (),
+) -> Ways[Captured]:
     """The program of a module. If it depends on values, those that depend on no input are
-    computed.
+    computed, and there is a program for each way that others may decide for.
+
+    Args:
+        changed: the buffers whose values are not computed.
     """
     args, kwargs = _arguments(module, given)
     _refuse_hooks(module)
 
-    def exported(computes_known: bool) -> Captured:
+    def exported(answers: Answers | None = None) -> Captured:
         with (
-            watching(module, allow_own_backward, computes_known) as seen,
+            watching(module, allow_own_backward, answers, changed) as seen,
             _from_the_left(dynamic_shapes),
         ):
             try:
@@ -65,20 +78,27 @@ def capture(
                 # Whatever torch raises, from its own code or from the module's.
                 if _is_own(error):
                     raise
-                raise UnsupportedError(_message(error)) from error
+                kind = RaisedError if _is_raised(error) else UnsupportedError
+                raise kind(_message(error)) from error
         fixed = seen.known.asked if seen.known else set()
         _refuse_states(module, seen, program)
         _notice_constants(module, seen, program)
-        return Captured(program, [*seen.unseen, *_told(seen, fixed)], fixed)
+        warnings = [*seen.unseen, *_told(seen, fixed)]
+        return Captured(program, warnings, fixed, bool(seen.answers.conditions))
 
     try:
-        captured = exported(computes_known=False)
+        captured = exported()
         depends = any(map(is_of_data, captured.program.range_constraints))
     except UnsupportedError as error:
         depends = error.__cause__ is not None
         if not depends:
             raise
-    return exported(computes_known=True) if depends else captured
+    if not depends:
+        return captured
+    explorer = Explorer(exported)
+    ways = explorer.explore()
+    told = [*map(_not_checked, dict.fromkeys(explorer.passed))]
+    return each_way(lambda x: x._replace(warnings=[*x.warnings, *told]), ways)
 
 
 @contextmanager
@@ -106,10 +126,14 @@ def _told(seen: Seen, fixed: Collection[str]) -> Iterator[str]:
         what = f"parameters that are in no module are constants, at {line}"
         yield f"{what}: put their layers into nn.ModuleList or nn.ModuleDict"
     for line in dict.fromkeys(seen.passed):
-        yield f"what is checked at {line} is not checked in the graph"
+        yield _not_checked(line)
     if fixed:
         named = ", ".join(map(repr, sorted(fixed)))
         yield f"the graph is for the present values of the buffers {named}"
+
+
+def _not_checked(line: str) -> str:
+    return f"what is checked at {line} is not checked in the graph"
 
 
 def _refuse_states(module: nn.Module, seen: Seen, program: Any) -> None:
@@ -232,6 +256,13 @@ def _is_own(error: Exception) -> bool:
         if not (is_own and frame.name in PASSING_ON)
     )
     return next(lasts, False)
+
+
+def _is_raised(error: Exception) -> bool:
+    """Whether a statement of the network raises an exception, on account of no other one."""
+    last = extract_tb(error.__traceback__)[-1]
+    is_first = error.__cause__ is None and error.__context__ is None
+    return is_first and is_network(last.filename) and raises(last.filename, last.lineno)
 
 
 _OWN = str(Path(__file__).parents[2])

@@ -14,11 +14,6 @@ from torch.nn import functional
 from nnef_grad.frontends.torch.internals import destination
 
 
-def equal(x: Any, y: Any) -> bool:
-    """Whether tensors are equal, which is known of a tensor and itself."""
-    return x is y or (x.shape == y.shape and torch.equal(x, y))
-
-
 def where(condition: Any, *values: Any) -> Any:
     """`torch.where`: a condition may be of bytes, which torch.export does not take."""
     is_byte = condition.dtype is torch.uint8

@@ -75,6 +75,11 @@ def is_fake(x: Any) -> bool:
     return hasattr(x, "fake_mode")
 
 
+def is_transformed(x: Any) -> bool:
+    """Whether a tensor is inside of `vmap`, or of a derivative of torch.func."""
+    return bool(torch._C._functorch.is_functorch_wrapped_tensor(x))
+
+
 def without_modes() -> Any:
     """A context in which operations on real tensors are not traced."""
     return _DISPATCH._disable_current_modes()

@@ -169,9 +169,16 @@ def _counts(function: Any, args: Any) -> bool:
 # ---- Checks ----
 
 
-def decided(ask: Callable[[], bool], passed: list[str]) -> bool:
+def decided(
+    ask: Callable[[], bool],
+    passed: list[str],
+    other: Callable[[str], bool | None] = lambda _: None,
+) -> bool:
     """A truth value that Python asks for. If it depends on inputs, and is asked for by a
     statement that can only raise an error, it is what raises none; the lines are kept.
+
+    Args:
+        other: the answer for another line, if there is one.
     """
     try:
         return ask()
@@ -181,10 +188,13 @@ def decided(ask: Callable[[], bool], passed: list[str]) -> bool:
             frame = frame.f_back
         file, line = frame.f_code.co_filename, frame.f_lineno
         answers = {x.answer for x in _checks(file) if x.first <= line <= x.last}
-        if len(answers) != 1:
+        place = f"{file}:{line}"
+        if len(answers) == 1:
+            passed.append(place)
+            return answers.pop()
+        if (answer := other(place)) is None:
             raise
-        passed.append(f"{file}:{line}")
-        return answers.pop()
+        return answer
 
 
 _OWN = __file__.rpartition("torch")[0]
@@ -199,9 +209,20 @@ class _Check(NamedTuple):
 
 
 @cache
+def _nodes(file: str) -> list[Any]:
+    return [*ast.walk(ast.parse("".join(getlines(file))))]
+
+
+def raises(file: str, line: int | None) -> bool:
+    """Whether a line of a file is of a statement that raises an error."""
+    found = (node for node in _nodes(file) if isinstance(node, (ast.Raise, ast.Assert)))
+    return any(x.lineno <= (line or 0) <= (x.end_lineno or x.lineno) for x in found)
+
+
+@cache
 def _checks(file: str) -> list[_Check]:
     """The conditions in a file that only decide whether an error is raised, by their parts."""
-    nodes = [*ast.walk(ast.parse("".join(getlines(file))))]
+    nodes = _nodes(file)
     pairs = [(x.test, True) for x in nodes if isinstance(x, ast.Assert)]
     pairs += [(x.test, False) for x in nodes if isinstance(x, ast.If) and _raises(x)]
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,6 @@ from nnef_grad.base.errors import (
     Problem,
     UnsupportedError,
     UsageError,
-    is_bug,
     refuse_unknown,
 )
 from nnef_grad.emit.evaluation import NoValueError
@@ -36,16 +35,18 @@ from nnef_grad.frontends.constants import Constants, known_input
 from nnef_grad.frontends.conversion import declare_as_read
 from nnef_grad.frontends.reading import WORK_PER_ELEMENT, Later
 from nnef_grad.frontends.torch import archive
-from nnef_grad.frontends.torch.call import array_of, dtype_name, function_of, value_of
-from nnef_grad.frontends.torch.capture import Captured, capture, explained, plain
+from nnef_grad.frontends.torch.call import array_of, dtype_name, value_of
+from nnef_grad.frontends.torch.capture import Captured, capture, plain
+from nnef_grad.frontends.torch.choices import Ways, each_way, list_of
 from nnef_grad.frontends.torch.complexes import counts, in_parts, is_complex
-from nnef_grad.frontends.torch.derivatives import GRADIENT
+from nnef_grad.frontends.torch.functional import calls_of, functional, nodes_of, traced
 from nnef_grad.frontends.torch.internals import pytree
 from nnef_grad.frontends.torch.model import TorchModel
-from nnef_grad.frontends.torch.nodes import USERS, mark_stops, reachable, writes
+from nnef_grad.frontends.torch.nodes import USERS, reachable
 from nnef_grad.frontends.torch.reading import ProgramReading
-from nnef_grad.frontends.torch.symbols import Symbols, of_batch, symbols_of
-from nnef_grad.frontends.torch.watching import silence
+from nnef_grad.frontends.torch.silence import silence
+from nnef_grad.frontends.torch.symbols import of_batch, symbols_of
+from nnef_grad.frontends.torch.ways import Returned, read_ways
 from nnef_grad.frontends.values import is_known, shape_of
 from nnef_grad.graph.facts import Facts
 from nnef_grad.graph.ir import Graph, Tensor
@@ -74,7 +75,8 @@ def read(
     if isinstance(module, (str, os.PathLike)):
         module, name = archive.load(module), Path(module).stem
     if isinstance(module, ExportedProgram):
-        captured = Captured(module)
+        captured: Ways[Captured] = Captured(module)
+        ways = each_way(functional, captured)
     elif not isinstance(module, nn.Module):
         what = f"it is of type {type(module).__name__}"
         raise UsageError(f"from_torch takes a module, a program or its file: {what}")
@@ -86,100 +88,32 @@ def read(
         own = {name: id(tensor) for name, tensor in (*parameters, *buffers)}
         name = type(module).__name__
         shapes = of_batch(module, given) if batch is not None else dynamic_shapes
-        captured = capture(module, given, shapes, allow_own_backward=allow_own_backward)
-    functional = _functional(captured.program)
-    _refuse_changed(functional, captured.fixed)
-    inputs = functional.graph_signature.user_inputs
+        captured, ways = traced(
+            partial(capture, module, given, shapes, allow_own_backward)
+        )
+    programs = [way.program for way in list_of(ways)]
+    inputs = programs[0].graph_signature.user_inputs
     refuse_unknown(constants, [*map(str, inputs)], "the program has no input")
 
     def read_with(facts: Facts) -> TorchModel:
-        symbols = symbols_of(functional, dynamic_shapes, batch)
-        made = _Program(functional, symbols, own, constants, captured.fixed)
+        made = _Program(ways, dynamic_shapes, batch, own, constants)
         if not is_file:
             # Whoever has a module could compute as much in it.
             made.reading.most_work = sys.maxsize
         return made.model(name)
 
     model = with_facts(read_with)
-    problems = tuple(map(Problem, [*captured.warnings, *_conversions(functional)]))
+    told = [text for way in list_of(captured) for text in way.warnings]
+    told += [text for program in programs for text in _conversions(program)]
+    problems = tuple(map(Problem, dict.fromkeys(told)))
     graph = replace(model.graph, warnings=(*model.graph.warnings, *problems))
     return replace(model, graph=graph)
-
-
-def _refuse_changed(program: ExportedProgram, fixed: Collection[str]) -> None:
-    """Refuses buffers whose first values the program depends on for good, if it changes them."""
-    for spec in program.graph_signature.output_specs:
-        if spec.kind is OutputKind.BUFFER_MUTATION and spec.target in fixed:
-            message = f"Python looks at the buffer '{spec.target}', which changes"
-            raise UnsupportedError(f"{message}: make it an input, and use torch.where")
-
-
-# ---- A program without writes ----
-
-
-def _functional(program: ExportedProgram) -> ExportedProgram:
-    """The program with operations that are read here, none of which writes into a tensor."""
-    mark_stops(program.graph_module)
-    if any(map(_is_decomposed, _calls(program))):
-        program = _decomposed(program, {})
-    table = torch.export.default_decompositions()
-    done: set[Any] = set()
-    # What something is decomposed into may have to be decomposed itself.
-    while missing := _not_read(program) & {*table} - done:
-        program = _decomposed(program, {t: table[t] for t in missing})
-        done |= missing
-    return program
-
-
-def _is_decomposed(node: Any) -> bool:
-    """Whether a node writes; or differentiates, maybe from a block to another one."""
-    return writes(node) or _writes_statistics(node) or node.target is GRADIENT
-
-
-def _decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
-    """The program without writes, and without the operations of a table."""
-    try:
-        return program.run_decompositions(table)
-    except Exception as error:
-        if is_bug(error):
-            raise
-        # As when a buffer that is written has two names.
-        message = f"torch cannot decompose the module: {'; '.join(explained(error))}"
-        raise UnsupportedError(message) from error
-
-
-def _not_read(program: ExportedProgram) -> set[Any]:
-    """The operations that are not read as they are."""
-    return {
-        node.target
-        for node in _calls(program)
-        if function_of(node.target) is None or _writes_statistics(node)
-    }
-
-
-def _nodes(program: ExportedProgram) -> Iterator[Any]:
-    """The nodes of the graph, and then of its blocks."""
-    for part in program.graph_module.modules():
-        yield from part.graph.nodes if hasattr(part, "graph") else ()
-
-
-def _calls(program: ExportedProgram) -> Iterator[Any]:
-    """The nodes that call an operation, also in blocks."""
-    return (node for node in _nodes(program) if node.op == "call_function")
-
-
-def _writes_statistics(node: Any) -> bool:
-    """Whether a normalization moves its running statistics, which its schema hides."""
-    name = str(node.target)
-    return name.startswith(("aten.batch_norm.", "aten.instance_norm.")) and bool(
-        node.args[5] and node.args[3] is not None
-    )
 
 
 def _conversions(program: ExportedProgram) -> list[str]:
     """A warning if the module, or a part of it, is of another precision than the graph."""
     dtypes = {x.dtype for x in _stored(program)} & {*_HALF, torch.float64}
-    fakes = (pytree.tree_leaves(node.meta.get("val")) for node in _calls(program))
+    fakes = (pytree.tree_leaves(node.meta.get("val")) for node in calls_of(program))
     results = (x for several in fakes for x in several if isinstance(x, torch.Tensor))
     dtypes |= {x.dtype for x in results if x.dtype in _HALF}
     named = ", ".join(sorted(map(str, dtypes)))
@@ -196,49 +130,73 @@ def _stored(program: ExportedProgram) -> Iterator[torch.Tensor]:
 
 
 class _Program:
-    """A program, and what is made of it."""
+    """The programs of a module, one for each way through it, and what is made of them.
+
+    Attributes:
+        captured: the one that is read.
+        inputs: the inputs of the graph, by their names.
+        parameters: what makes the variables of parameters and buffers, by the names of these.
+    """
 
     def __init__(
         self,
-        program: ExportedProgram,
-        symbols: Symbols,
+        ways: Ways[Captured],
+        dynamic_shapes: Any,
+        batch: int | None,
         own: Mapping[str, int],
         constants: Constants,
-        fixed: Collection[str],
     ) -> None:
-        self.program = program
+        self.ways = ways
+        self.captured, *_ = every = list_of(ways)
         self.constants = constants
-        self.fixed = fixed
-        self.reading = ProgramReading(symbols)
-        self.reading.nodes = tuple(_nodes(program))
-        self.reading.tensors = tuple(_stored(program))
-        stored = sum(x.numel() for x in self.reading.tensors)
+        self._symbols = partial(symbols_of, dynamic_shapes=dynamic_shapes, batch=batch)
+        self.reading = ProgramReading(self._symbols(self.program))
+        self.reading.tensors = tuple(x for way in every for x in _stored(way.program))
+        stored = sum(x.numel() for x in _stored(self.program))
         self.reading.most_work += WORK_PER_ELEMENT * stored
         self.inputs: dict[str, Tensor] = {}
         self.parameters: dict[str, Later] = {}
-        self.names: dict[str, list[str]] = _tied(program, own)
-        self.moved = [
-            spec
-            for spec in program.graph_signature.output_specs
-            if spec.kind is OutputKind.BUFFER_MUTATION
-            and not counts(self._stored(str(spec.target)))
-        ]
+        self.names: dict[str, list[str]] = _tied(self.program, own)
+
+    @property
+    def program(self) -> ExportedProgram:
+        """The program that is read."""
+        program: ExportedProgram = self.captured.program
+        return program
 
     def model(self, name: str) -> TorchModel:
         """The graph, and what torch calls its variables."""
-        signature = self.program.graph_signature
-        fakes = {n.name: n.meta.get("val") for n in self.program.graph.nodes}
+        returned = read_ways(self.ways, self._read, self._buffer, self.reading)
+        return self._finished(name, returned.results, returned.updates)
+
+    def _read(self, captured: Captured) -> Returned:
+        """What the module returns on one of the ways."""
+        self.captured = captured
+        program = captured.program
+        self.reading.begin(self._symbols(program), tuple(nodes_of(program)))
+        signature = program.graph_signature
+        fakes = {n.name: n.meta.get("val") for n in program.graph.nodes}
         self._refuse_counters()
         values = [self._value(spec, fakes) for spec in signature.input_specs]
         try:
-            returned = self.reading.run(self.program.graph_module, values)
+            returned = self.reading.run(program.graph_module, values)
         except NoValueError:
             returned = None
         if problems := self.reading.problems:
             # What is said of one place once.
             distinct = {(p.message, str(p.span)): p for p in problems}
             raise UnsupportedError.collect([*distinct.values()])
-        return self._finished(name, *self._results(signature.output_specs, returned))
+        return self._results(signature.output_specs, returned)
+
+    @property
+    def moved(self) -> list[OutputSpec]:
+        """The new values of buffers that are no counters."""
+        return [
+            spec
+            for spec in self.program.graph_signature.output_specs
+            if spec.kind is OutputKind.BUFFER_MUTATION
+            and not counts(self._stored(str(spec.target)))
+        ]
 
     def _refuse_counters(self) -> None:
         """Refuses buffers of integers, which are constants, that are changed and read."""
@@ -263,6 +221,8 @@ class _Program:
             return argument.value
         if kind is InputKind.USER_INPUT:
             name, fake = argument.name, fakes[argument.name]
+            if name in self.inputs:
+                return self.inputs[name]
             if not isinstance(fake, torch.Tensor):
                 raise UnsupportedError(f"the input '{name}' is a number: fix it")
             dtype, shape = dtype_name(fake.dtype), self.reading.symbols.shape(fake)
@@ -276,7 +236,7 @@ class _Program:
         tensor, is_parameter = self._stored(target), kind is InputKind.PARAMETER
         is_kept = kind is InputKind.BUFFER and target in self.program.state_dict
         has_numbers = not counts(tensor) and tensor.numel() > 0
-        is_fixed = target in self.fixed
+        is_fixed = target in self.captured.fixed
         if not has_numbers or is_fixed or not (is_parameter or is_kept):
             return Later(partial(value_of, tensor))
         first = self.names[target][0]
@@ -295,19 +255,20 @@ class _Program:
 
     # Results
 
-    def _results(
-        self, specs: Sequence[OutputSpec], returned: Any
-    ) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
+    def _results(self, specs: Sequence[OutputSpec], returned: Any) -> Returned:
         """The tensors that the module returns, with names; the new values of buffers."""
         paths, results = iter(self._paths()), []
+        conditions: list[Any] = []
         updates: dict[str, Any] = {}
         inputs = self.program.graph_signature.input_specs
         plain = {s.target for s in inputs if s.kind is InputKind.CONSTANT_TENSOR}
         for spec, value in zip(specs, returned, strict=True):
             target = str(spec.target)
             if spec.kind is OutputKind.USER_OUTPUT:
-                path = next(paths)
-                if not isinstance(spec.arg, (ConstantArgument, SymIntArgument)):
+                path = next(paths, None)
+                if path is None:
+                    conditions.append(value)
+                elif not isinstance(spec.arg, (ConstantArgument, SymIntArgument)):
                     name = "_".join(path) or "output"
                     if is_complex(value):
                         message = f"the output '{name}' is complex"
@@ -329,7 +290,11 @@ class _Program:
             elif spec.kind is OutputKind.USER_INPUT_MUTATION:
                 message = f"the module writes into its input '{target}'"
                 raise UnsupportedError(f"{message}: let it write into a clone")
-        return results, updates
+        return Returned(results, updates, conditions)
+
+    def _buffer(self, name: str) -> Any:
+        """The value of a buffer that nothing has changed."""
+        return self.parameters[self.names[name][0]]()
 
     def _differs(self, name: str, value: Any) -> bool:
         """Whether this is not what a buffer has anyway, as where it is assigned to itself."""
@@ -341,12 +306,15 @@ class _Program:
         """The path to each leaf of what the module returns."""
         spec = self.program.call_spec.out_spec
         whole = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+        if self.captured.decides:
+            whole, _ = whole
         try:
             leaves, _ = pytree.tree_flatten_with_path(whole)
             paths = [list(map(_word, path)) for path, _ in leaves]
         except ValueError:
             # The parts of a class may have no names.
-            paths = [[str(i)] * (spec.num_leaves > 1) for i in range(spec.num_leaves)]
+            count = len(pytree.tree_leaves(whole))
+            paths = [[str(i)] * (count > 1) for i in range(count)]
         return [
             ["output", *path] if path and path[0].isdigit() else path for path in paths
         ]

@@ -47,6 +47,7 @@ from nnef_grad.graph.learning import all_equal
 from nnef_grad.graph.modules import Path, path_of
 from nnef_grad.graph.quotients import maximum, minimum
 from nnef_grad.language.identifiers import plain_name
+from nnef_grad.ops.traits import FED
 
 # What computes with extents, and the operation for numbers that tensors have.
 ARITHMETIC = {
@@ -89,17 +90,30 @@ class ProgramReading(ProgramValues):
         Raises:
             UnsupportedError: rows meet, or are returned, of which nobody knows how many.
         """
-        found = [*self.selections.problems(self.nodes, self.emitter, outputs)]
-        if found:
-            raise UnsupportedError.collect(found)
-        self.selections.finish(self.emitter, self.supply.fresh)
+        self._drop_unused(outputs)
+        for nodes, selections in self.ways:
+            found = [*selections.problems(nodes, self.emitter, outputs)]
+            if found:
+                raise UnsupportedError.collect(found)
+            selections.finish(self.emitter, self.supply.fresh)
+
+    def _drop_unused(self, outputs: Sequence[Any]) -> None:
+        """Drops operations that no output depends on, such as those of ways for which others
+        stand.
+        """
+        needed, kept = {*outputs}, []
+        for operation in reversed(self.emitter.operations):
+            if operation.name in FED or not needed.isdisjoint(operation.outputs):
+                needed.update(operation.inputs)
+                kept.append(operation)
+        self.emitter.operations[:] = reversed(kept)
 
     def take(self, results: dict[Any, Any], node: Any) -> None:
         """Reads an operation; if that fails, its results have no values."""
         self.emitter.module = _module(node)
         try:
             result = results[node] = self._operation(results, node)
-            self.selections.note(node.meta.get("val"), result, span_of(node))
+            self.selections.note(node, result)
         except NoValueError:
             pass
         except NnefGradError as error:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 
 from nnef_grad.autodiff.examples import find_examples
@@ -43,6 +44,7 @@ class Selection:
         shape: the shape of the mask.
         span: where it takes something first.
         taken: copies of what it takes of, with the axis of the rows, and the originals.
+        alike: what has as many rows, all the same, with their axis.
         ends: what is put back or summed, with the axis of the rows.
         results: what rows become there, and the rows: all else that it is made of counts.
         places: where the rows are in what is computed of them.
@@ -53,6 +55,7 @@ class Selection:
     shape: tuple[Any, ...]
     span: Span
     taken: dict[Tensor, tuple[int, Any]] = field(default_factory=dict)
+    alike: dict[Tensor, int] = field(default_factory=dict)
     ends: dict[Tensor, int] = field(default_factory=dict)
     results: dict[Tensor, Any] = field(default_factory=dict)
     places: Mapping[Tensor, Place] = field(default_factory=dict)
@@ -65,7 +68,7 @@ class Selection:
         """Notes where rows end: as an operand of what they become."""
         if isinstance(rows, Tensor):
             self.ends[rows] = axis
-        self.results[result] = operand
+            self.results[result] = operand
 
     def with_zeros(self, x: Tensor, emit: Emitter, fresh: Callable[[str], str]) -> Any:
         """Rows, with zeros for those that the mask has not taken."""
@@ -92,8 +95,9 @@ class Selections:
 
     def __init__(self) -> None:
         self._of: dict[Any, Selection] = {}
-        # What torch says has a row for each that is taken.
-        self._rows: list[tuple[Any, Span]] = []
+        # The nodes, and values, of which torch says that they have a row for each that is
+        # taken.
+        self._rows: dict[Any, list[tuple[Any, Any]]] = {}
 
     def of(self, size: Any) -> Selection | None:
         """The selection whose size it is, in torch."""
@@ -103,15 +107,19 @@ class Selections:
         """The selection of a size; an earlier one, if the mask was used before."""
         return self._of.setdefault(size.node.expr, selection)
 
-    def note(self, fake: Any, value: Any, span: Span) -> None:
-        """Notes a value, if torch says that it has a row for each that is taken."""
+    def note(self, node: Any, value: Any) -> None:
+        """Notes the values of a node that has rows, as torch says, for each that is taken."""
         if not self._of:
             return
-        if isinstance(fake, (list, tuple)) and isinstance(value, (list, tuple)):
-            for pair in zip(fake, value, strict=False):
-                self.note(*pair, span)
-        elif isinstance(fake, torch.Tensor) and any(map(self._is_of_rows, fake.shape)):
-            self._rows.append((value, span))
+        fake = node.meta.get("val")
+        fakes, values = (
+            x if isinstance(x, (list, tuple)) else [x] for x in (fake, value)
+        )
+        rows = [
+            pair for pair in zip(fakes, values, strict=False) if self._has_rows(pair[0])
+        ]
+        if rows:
+            self._rows[node] = rows
 
     # ---- When the program has been read ----
 
@@ -122,6 +130,7 @@ class Selections:
         if not self._of:
             return
         yield from self._counted(nodes)
+        yield from self._alike(emit)
         reached: set[Tensor] = set()
         for selection in self._of.values():
             found = self._reached(selection, emit.operations)
@@ -141,10 +150,39 @@ class Selections:
                 why = error.message.replace("the examples of the batch", "rows")
                 message = f"{OF_DATA}; what it takes is computed row by row: {why}"
                 yield Problem(message, error.span or selection.span)
-        # As many as are taken, but not made of them, such as ones to count them.
-        for value, span in self._rows:
-            if not isinstance(value, Tensor) or value not in reached:
-                yield Problem(OF_DATA, span)
+
+    def _alike(self, emit: Emitter) -> Iterator[Problem]:
+        """Finds what is not made of rows, but has as many: the same ones, such as a number for
+        each; refuses others, such as their places, and what is made of all together.
+        """
+        reached = {
+            x
+            for selection in self._of.values()
+            for x in self._reached(selection, emit.operations)
+        }
+        used = {x for operation in emit.operations for x in operation.outputs}
+        for node, rows in self._rows.items():
+            for fake, value in rows:
+                is_known = not isinstance(value, Tensor)
+                if is_known or (value in used and value not in reached):
+                    axis, selection = self._axis_of(fake)
+                    if selection is None or not _are_alike(value, axis, emit):
+                        yield Problem(OF_DATA, span_of(node))
+                    elif not is_known:
+                        selection.alike[value] = axis
+                        reached |= self._reached(selection, emit.operations)
+                    elif not all(map(self._keeps_rows, node.users)):
+                        yield Problem(OF_DATA, span_of(node))
+
+    def _axis_of(self, fake: Any) -> tuple[int, Selection | None]:
+        """The axis of the rows, and what has taken them; None where it is not alone."""
+        axes = [axis for axis, size in enumerate(fake.shape) if self._is_of_rows(size)]
+        return axes[0], self.of(fake.shape[axes[0]]) if len(axes) == 1 else None
+
+    def _keeps_rows(self, user: Any) -> bool:
+        """Whether an operation makes rows of rows, or puts them where the mask is true."""
+        is_put = str(user.target).startswith("aten.index_put.")
+        return user in self._rows or is_put or not user.users
 
     def finish(self, emit: Emitter, fresh: Callable[[str], str]) -> None:
         """Puts originals in place of copies, and zeros where rows that are not taken may
@@ -188,7 +226,7 @@ class Selections:
         self, selection: Selection, operations: Sequence[Operation]
     ) -> set[Tensor]:
         """The rows, and what is made of them, until they end."""
-        reached = {*selection.taken}
+        reached = {*selection.taken, *selection.alike}
         for operation in operations:
             ending = {selection.results.get(y) for y in operation.outputs}
             if not reached.isdisjoint({*operation.inputs} - ending):
@@ -201,6 +239,10 @@ class Selections:
             for leaf in pytree.tree_leaves(_without_shapes(node)):
                 if self._is_of_rows(getattr(leaf, "meta", {}).get("val")):
                     yield Problem(OF_DATA, span_of(leaf))
+
+    def _has_rows(self, fake: Any) -> bool:
+        is_tensor = isinstance(fake, torch.Tensor)
+        return is_tensor and any(map(self._is_of_rows, fake.shape))
 
     def _is_of_rows(self, number: Any) -> bool:
         """Whether a number of torch follows from how many rows there are."""
@@ -227,7 +269,8 @@ def _places(
     made = [op for op in made if not reached.isdisjoint(op.outputs)]
     own = {tensor for op in made for tensor in op.outputs}
     read = dict.fromkeys(tensor for op in made for tensor in op.inputs)
-    inputs = [*dict.fromkeys((*selection.taken, *(x for x in read if x not in own)))]
+    rows = (*selection.taken, *selection.alike)
+    inputs = [*dict.fromkeys((*rows, *(x for x in read if x not in own)))]
     operations = (*map(external, inputs), *made)
     names = {x: emit.called(x) for op in operations for x in op.outputs}
     ends = tuple(x for x in selection.ends if x in own)
@@ -235,6 +278,16 @@ def _places(
     axes: Mapping[Tensor, int | None] = {
         **dict.fromkeys(inputs),
         **{x: axis for x, (axis, _) in selection.taken.items()},
+        **selection.alike,
         **selection.ends,
     }
     return find_examples(graph, axes, ends, (), (), emit.opset).places
+
+
+def _are_alike(x: Any, axis: int, emit: Emitter) -> bool:
+    """Whether the rows of a value are all the same, as far as it is seen."""
+    if isinstance(x, Tensor):
+        repeated = emit.made_by(x, "tile")
+        return repeated is not None and repeated.inputs[0].shape[axis] == 1
+    first = np.take(x, [0], axis)
+    return bool(np.all(np.equal(x, first) | (np.isnan(x) & np.isnan(first))))

@@ -7,9 +7,7 @@ functions that no mode sees are replaced, for all threads: in others they do wha
 
 from __future__ import annotations
 
-import logging
-import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -26,6 +24,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.frontends.torch import derivatives, eager
+from nnef_grad.frontends.torch.choices import Answers
 from nnef_grad.frontends.torch.internals import (
     EXPORT,
     SET_GRAD_ENABLED,
@@ -53,6 +52,7 @@ class Seen:
         stand_ins: what torch has in the place of parameters and buffers, by their identity.
         passed: the lines of checks that no values are known for, which are passed.
         known: the values that depend on no input, if they are computed.
+        answers: what Python is told of others.
         entered: the functions with a backward function of their own that were called.
         data: what tensors had as their data, and these.
         depth: in how many of these the module is.
@@ -66,6 +66,7 @@ class Seen:
     stand_ins: dict[int, Any] = field(default_factory=dict)
     passed: list[str] = field(default_factory=list)
     known: KnownValues | None = None
+    answers: Answers = field(default_factory=Answers)
     entered: set[Any] = field(default_factory=set)
     data: list[tuple[Any, Any]] = field(default_factory=list)
     depth: int = 0
@@ -80,7 +81,7 @@ class Seen:
 # The functions of this package that call what they stand for: an exception there is not theirs.
 PASSING_ON = (
     "exported", "watched", "__torch_function__", "unstopped", "applied", "made", "chosen",
-    "_slopes", "equal", "where", "dropout", "each", "moved", "_enter_hooks", "_bool", "decided",
+    "_slopes", "_equal", "where", "dropout", "each", "moved", "_enter_hooks", "_bool", "decided",
     "__torch_dispatch__", "_computed", "place",
 )  # fmt: skip
 
@@ -92,19 +93,31 @@ _ONE_AT_A_TIME = RLock()
 
 @contextmanager
 def watching(
-    module: nn.Module, allows_own_backward: bool, computes_known: bool
+    module: nn.Module,
+    allows_own_backward: bool,
+    answers: Answers | None = None,
+    changed: Collection[str] = (),
 ) -> Iterator[Seen]:
-    """Sees what a module does each time that it is called until the context is left."""
+    """Sees what a module does each time that it is called until the context is left.
+
+    Args:
+        answers: what Python is told where it asks for values that depend on inputs, which it
+            gets besides the results; without, those that depend on none are not computed.
+        changed: the buffers whose values are not computed.
+    """
     seen = Seen(allows_own_backward)
     buffers, registered = dict(module.named_buffers()), dict(_registered(module))
     forward = module.forward
     states, drawn_from = dict(_states(module)), generators()
 
     def computing() -> Any:
-        if not computes_known:
+        if answers is None:
             return nullcontext()
+        answers.begin()
+        seen.answers = answers
         traced = dict(module.named_buffers())
-        seen.known = KnownValues({n: (traced[n], x) for n, x in buffers.items()})
+        kept = {n: (traced[n], x) for n, x in buffers.items() if n not in changed}
+        seen.known = KnownValues(kept)
         return seen.known
 
     @wraps(forward)
@@ -122,7 +135,9 @@ def watching(
             _SEEN.reset(token)
         now = dict(_states(module))
         seen.states += [key for key, x in states.items() if now.get(key) is not x]
-        return pytree.tree_map(_if_known, results)
+        results = pytree.tree_map(_if_known, results)
+        conditions = seen.answers.conditions
+        return (results, [*conditions]) if conditions else results
 
     with (
         _ONE_AT_A_TIME,
@@ -288,10 +303,18 @@ def _has_gradient(x: Any) -> bool:
 
 
 def _bool(original: Callable[..., bool], x: Any) -> bool:
-    """Whether something is true: once known values are computed, a check is passed."""
+    """Whether something is true: once known values are computed, a check is passed, and what
+    depends on inputs is answered.
+    """
     if (seen := _SEEN.get()) is None or seen.known is None:
         return original(x)
-    return decided(partial(original, x), seen.passed)
+    return decided(partial(original, x), seen.passed, partial(seen.answers.answer, x))
+
+
+def _equal(x: Any, y: Any) -> bool:
+    """Whether tensors are equal, which is known of a tensor and itself."""
+    is_alike = x.shape == y.shape
+    return x is y or (is_alike and _bool(torch.Tensor.__bool__, (x == y).all()))
 
 
 _WATCHED: dict[Any, Callable[..., Any]] = {
@@ -305,7 +328,7 @@ _WATCHED: dict[Any, Callable[..., Any]] = {
     # Where a gradient is kept changes none.
     torch.Tensor.retain_grad: lambda x: None,
     torch.autograd.grad: derivatives.grad,
-    torch.equal: eager.equal,
+    torch.equal: _equal,
     torch.where: eager.where,
     **{f: partial(eager.dropout, f) for f in eager.DROPOUTS},
     torch.Tensor.where: lambda x, condition, y: eager.where(condition, x, y),
@@ -455,29 +478,3 @@ _PIECES = (
         "nn.Transformer may look at the values of its masks",
     ),
 )  # fmt: skip
-
-
-# ---- What torch says ----
-
-
-@contextmanager
-def silence() -> Iterator[None]:
-    """No warnings of torch about itself, and no logs of errors that it raises."""
-    thread = get_ident()
-    loggers = logging.root.manager.loggerDict.items()
-    handlers = [
-        handler
-        for name, log in loggers
-        if "torch" in name and isinstance(log, logging.Logger)
-        for handler in log.handlers
-    ]
-
-    def is_of_others(record: logging.LogRecord) -> bool:
-        return record.thread != thread
-
-    with warnings.catch_warnings(), ExitStack() as stack:
-        warnings.simplefilter("ignore")
-        for handler in handlers:
-            handler.addFilter(is_of_others)
-            stack.callback(handler.removeFilter, is_of_others)
-        yield

@@ -82,18 +82,18 @@ class ByMode(nn.Module):  # type: ignore[misc]
 DATA = "torch cannot export|data-dependent|depends on"
 
 CASES: Cases = {
-    "a branch": of(branch, lambda r: [r(3)], refused=DATA),
+    "a branch": of(branch, lambda r: [r(3)]),
     "a while loop": of(loop, lambda r: [r(3)], refused=DATA),
-    "an early exit": of(early_exit, lambda r: [r(3)], refused=DATA),
+    "an early exit": of(early_exit, lambda r: [r(3)]),
     "numpy": of(array, lambda r: [r(3)], refused=DATA),
     "tolist": of(listed, lambda r: [r(3)]),
     "a number of rows": of(counted, lambda r: [r(3)], refused=DATA),
-    "a parameter": Case(ByParameter, lambda r: [r(3)], refused=DATA),
+    "a parameter": Case(ByParameter, lambda r: [r(3)]),
     "nonzero": of(lambda x: x[torch.nonzero(x > 0)].sum(), lambda r: [r(3)], refused=DATA + "|nonzero"),
     "masked_select": of(lambda x: x.masked_select(x > 0).sum(), lambda r: [r(3)]),
     "a mask as an index": of(lambda x: x[x > 0].sum(), lambda r: [r(3)]),
     "unique": of(lambda x: x * torch.unique(x).shape[0], lambda r: [r(3)], refused=DATA + "|unique"),
-    "bool of a tensor": of(lambda x: x if bool((x > 0).all()) else -x, lambda r: [r(3)], refused=DATA),
+    "bool of a tensor": of(lambda x: x if bool((x > 0).all()) else -x, lambda r: [r(3)]),
     "torch.cond": of(by_cond, lambda r: [r(3)]),
     "torch.where": of(lambda x: torch.where(x.sum() > 0, x, -x), lambda r: [r(3)]),
     "a number that is read": of(lambda x: x * x.max().item(), lambda r: [r(3)]),

@@ -26,9 +26,7 @@ def drawn(
     call.require(not is_own, "a generator of its own is not supported: leave it out")
     extents = tuple(call.result_shape if shape is None else shape)
     called = name or call.hint.replace("_functional", "")
-    y = call.reading.input(called, dtype, extents)
-    call.reading.drawn[y] = Drawn(extents, distribution, parameters, dtype)
-    return y
+    return call.reading.draw(called, Drawn(extents, distribution, parameters, dtype))
 
 
 def kept(call: Call, shape: Sequence[Any], share: float, value: float) -> Any:

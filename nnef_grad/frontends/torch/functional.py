@@ -1,0 +1,103 @@
+"""A module to programs of torch.export without writes, of operations that are read here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
+
+from nnef_grad.base.errors import UnsupportedError, is_bug
+from nnef_grad.frontends.torch.call import function_of
+from nnef_grad.frontends.torch.capture import Captured, explained
+from nnef_grad.frontends.torch.choices import Ways, each_way, list_of
+from nnef_grad.frontends.torch.derivatives import GRADIENT
+from nnef_grad.frontends.torch.nodes import mark_stops, writes
+
+
+def traced(
+    trace: Callable[..., Ways[Captured]],
+) -> tuple[Ways[Captured], Ways[Captured]]:
+    """The programs of a module, as they are traced, and without writes. What Python decides by
+    buffers that change is decided by the graph.
+    """
+    captured = trace()
+    ways = each_way(functional, captured)
+    if changed := [*_changed(ways)]:
+        captured = trace(changed)
+        ways = each_way(functional, captured)
+        for name in _changed(ways):
+            message = f"Python looks at the buffer '{name}', which changes"
+            raise UnsupportedError(f"{message}: make it an input, and use torch.where")
+    return captured, ways
+
+
+def _changed(ways: Ways[Captured]) -> Iterator[str]:
+    """The buffers whose first values programs depend on for good, and that these change."""
+    fixed = {name for way in list_of(ways) for name in way.fixed}
+    for way in list_of(ways):
+        for spec in way.program.graph_signature.output_specs:
+            if spec.kind is OutputKind.BUFFER_MUTATION and spec.target in fixed:
+                yield str(spec.target)
+
+
+def functional(captured: Captured) -> Captured:
+    """The program with operations that are read here, none of which writes into a tensor."""
+    program = captured.program
+    mark_stops(program.graph_module)
+    if any(map(_is_decomposed, calls_of(program))):
+        program = _decomposed(program, {})
+    table = torch.export.default_decompositions()
+    done: set[Any] = set()
+    # What something is decomposed into may have to be decomposed itself.
+    while missing := _not_read(program) & {*table} - done:
+        program = _decomposed(program, {t: table[t] for t in missing})
+        done |= missing
+    return captured._replace(program=program)
+
+
+def _is_decomposed(node: Any) -> bool:
+    """Whether a node writes; or differentiates, maybe from a block to another one."""
+    return writes(node) or _writes_statistics(node) or node.target is GRADIENT
+
+
+def _decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:
+    """The program without writes, and without the operations of a table."""
+    try:
+        return program.run_decompositions(table)
+    except Exception as error:
+        if is_bug(error):
+            raise
+        # As when a buffer that is written has two names.
+        message = f"torch cannot decompose the module: {'; '.join(explained(error))}"
+        raise UnsupportedError(message) from error
+
+
+def _not_read(program: ExportedProgram) -> set[Any]:
+    """The operations that are not read as they are."""
+    return {
+        node.target
+        for node in calls_of(program)
+        if function_of(node.target) is None or _writes_statistics(node)
+    }
+
+
+def nodes_of(program: ExportedProgram) -> Iterator[Any]:
+    """The nodes of the graph, and then of its blocks."""
+    for part in program.graph_module.modules():
+        yield from part.graph.nodes if hasattr(part, "graph") else ()
+
+
+def calls_of(program: ExportedProgram) -> Iterator[Any]:
+    """The nodes that call an operation, also in blocks."""
+    return (node for node in nodes_of(program) if node.op == "call_function")
+
+
+def _writes_statistics(node: Any) -> bool:
+    """Whether a normalization moves its running statistics, which its schema hides."""
+    name = str(node.target)
+    return name.startswith(("aten.batch_norm.", "aten.instance_norm.")) and bool(
+        node.args[5] and node.args[3] is not None
+    )

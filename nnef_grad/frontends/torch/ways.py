@@ -1,0 +1,104 @@
+"""The ways through a module to one graph: a condition chooses each result, unless those of one way
+are what the others are where the condition says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nnef_grad.base.errors import UnsupportedError
+from nnef_grad.base.source import Source, Span
+from nnef_grad.emit.assumed import are_equal_where
+from nnef_grad.frontends.expansions.branches import chosen, kind
+from nnef_grad.frontends.torch.choices import Choice, Ways
+from nnef_grad.frontends.values import is_known
+from nnef_grad.frontends.view import View
+from nnef_grad.graph.ir import Tensor
+
+
+class Returned(NamedTuple):
+    """What a module returns.
+
+    Attributes:
+        results: the tensors, with names.
+        updates: the new values of buffers, by their names.
+        conditions: what Python has asked for on the way.
+    """
+
+    results: list[tuple[str, Any]]
+    updates: dict[str, Any]
+    conditions: list[Any]
+
+
+def read_ways(
+    ways: Ways[Any],
+    read: Callable[[Any], Returned],
+    buffer: Callable[[str], Any],
+    reading: Any,
+) -> Returned:
+    """What a module returns on any of its ways.
+
+    Args:
+        read: reads one of them.
+        buffer: the value of a buffer that nothing has changed.
+    """
+    if not isinstance(ways, Choice):
+        return read(ways)
+    then, otherwise = (read_ways(way, read, buffer, reading) for way in ways.both)
+    names, other_names = ([name for name, _ in x.results] for x in (then, otherwise))
+    if names != other_names:
+        raise UnsupportedError(
+            "what the module returns depends on the values of inputs"
+        )
+    moved = [*dict.fromkeys((*then.updates, *otherwise.updates))]
+    xs, ys = (
+        [
+            *(value for _, value in x.results),
+            *(x.updates[n] if n in x.updates else buffer(n) for n in moved),
+        ]
+        for x in (then, otherwise)
+    )
+    named = [*names, *moved]
+    for name, x, y in zip(named, xs, ys, strict=True):
+        if (kinds := [*map(kind, (x, y))])[0] != kinds[1]:
+            is_told = (
+                f"'{name}' is {kinds[0]} on one way, and {kinds[1]} on another one"
+            )
+            raise UnsupportedError(f"{_DEPENDS}: {is_told}; at {ways.line}")
+    made = _chosen(reading, then.conditions[ways.place], named, xs, ys)
+    results, news = made[: len(names)], made[len(names) :]
+    return Returned(
+        [*zip(names, results, strict=True)],
+        dict(zip(moved, news, strict=True)),
+        then.conditions,
+    )
+
+
+_DEPENDS = "what the module returns depends on the values of inputs"
+
+
+def _chosen(
+    reading: Any, condition: Any, names: list[str], xs: list[Any], ys: list[Any]
+) -> list[Any]:
+    """The values where a condition is true, and the others where it is false."""
+    if is_known(condition):
+        return xs if np.all(condition) else ys
+    pairs = [*zip(xs, ys, strict=True)]
+    tensors = [p for p in pairs if all(isinstance(x, Tensor) for x in p)]
+    if all(_are_known_equal(*pair) for pair in pairs if pair not in tensors):
+        operations = reading.emitter.operations
+        for value, others in ((False, xs), (True, ys)):
+            if are_equal_where(condition, value, operations, tensors):
+                return others
+    nowhere = Span(Source("", ""), 0, 0)
+    return [
+        chosen(View(reading, "if", name, nowhere, None), condition, [x], [y])[0]
+        for name, x, y in zip(names, xs, ys, strict=True)
+    ]
+
+
+def _are_known_equal(x: Any, y: Any) -> bool:
+    return is_known(x) and is_known(y) and np.array_equal(x, y)
