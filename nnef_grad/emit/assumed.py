@@ -42,21 +42,49 @@ def are_equal_where(
     makers = {tensor: op for op in operations for tensor in op.outputs}
     known: dict[Tensor, bool] = {}
     _learn(condition, value, makers, known)
-    alike: dict[Any, Any] = {x: Uniform(repr(y), x.shape) for x, y in known.items()}
-    firsts: dict[Any, Operation] = {}
-    for op in operations:
-        if op.name in UNIQUE or is_loop(op) or not alike.keys().isdisjoint(op.outputs):
-            continue
-        operands = map_tensors(lambda x: alike.get(x, x), op.operands)
-        simplest: Simplest = _SIMPLER.get(op.name, _as_it_is)
-        simpler = simplest(op.outputs[0].shape, *operands)
+    numbering = _Numbering(known)
+    for operation in operations:
+        numbering.enter(operation)
+    return all(numbering.of(x) == numbering.of(y) for x, y in pairs)
+
+
+class _Numbering:
+    """What stands for each tensor: the first one that is equal, or what is uniform."""
+
+    def __init__(self, known: Mapping[Tensor, bool]) -> None:
+        self._alike: dict[Tensor, Any] = {
+            x: Uniform(repr(value), x.shape) for x, value in known.items()
+        }
+        self._firsts: dict[object, Operation] = {}
+        # What tensors are other shapes of.
+        self._bases: dict[Tensor, Tensor] = {}
+
+    def of(self, x: Tensor) -> Any:
+        """What stands for a tensor."""
+        return self._alike.get(x, x)
+
+    def enter(self, op: Operation) -> None:
+        """Enters the results of an operation."""
+        is_known = not self._alike.keys().isdisjoint(op.outputs)
+        if is_known or op.name in UNIQUE or is_loop(op):
+            return
+        operands = map_tensors(self.of, op.operands)
+        if op.name in RESHAPING and isinstance(operands[0], Tensor):
+            simpler, key = self._reshaped(op.outputs[0], operands[0])
+        else:
+            simplest: Simplest = _SIMPLER.get(op.name, _as_it_is)
+            simpler = simplest(op.outputs[0].shape, *operands)
+            key = operation_key(Call(op.definition, operands, op.settings, op.dtype))
         if simpler is not None:
-            alike[op.outputs[0]] = simpler
-            continue
-        key = operation_key(Call(op.definition, operands, op.settings, op.dtype))
-        first = firsts.setdefault(key, op)
-        alike.update(zip(op.outputs, first.outputs, strict=True))
-    return all(alike.get(x, x) == alike.get(y, y) for x, y in pairs)
+            self._alike[op.outputs[0]] = simpler
+            return
+        first = self._firsts.setdefault(key, op)
+        self._alike.update(zip(op.outputs, first.outputs, strict=True))
+
+    def _reshaped(self, result: Tensor, x: Tensor) -> tuple[Any, object]:
+        """What a tensor was before it was reshaped, if that has the shape; a key for others."""
+        base = self._bases[result] = self._bases.get(x, x)
+        return _fitting(result.shape, base), (base, result.shape)
 
 
 # ---- What is known of conditions ----

@@ -54,9 +54,9 @@ def from_torch(
     """The graph of a PyTorch module in its current mode; call `module.eval()` for
     evaluation.
 
-    Needs the package `torch`, whose `torch.export` traces the module. Python code that
-    depends on the values of inputs or parameters, such as a condition, is an error, unless
-    it only raises one.
+    Needs the package `torch`, whose `torch.export` traces the module. Where Python decides
+    by the values of inputs or parameters, as in `if x.sum() > 0:`, it is traced for both
+    answers, and the graph selects; a loop until a condition holds is an error.
 
     Args:
         module: a module, a program from `torch.export.export`, or its .pt2 file, in which

@@ -192,13 +192,20 @@ class Selections:
             return
         taken = (s.taken.items() for s in self._of.values())
         originals = {copy: x for items in taken for copy, (_, x) in items}
+        copies = [*originals]
         ranges, read = Ranges(emit.producers), [*emit.operations]
         emit.operations.clear()
         for operation in read:
-            if originals.keys().isdisjoint(operation.outputs):
-                zeros = self._with_zeros(operation, ranges, emit, fresh)
-                emit.append(substitute(operation, originals | zeros), is_shared=False)
-        for copy in originals:
+            if not originals.keys().isdisjoint(operation.outputs):
+                continue
+            zeros = self._with_zeros(operation, ranges, emit, fresh)
+            made = substitute(operation, originals | zeros)
+            before = _before(made, emit)
+            if before is not None and made.outputs[0] not in emit.names:
+                originals[made.outputs[0]] = before
+            else:
+                emit.append(made, is_shared=False)
+        for copy in copies:
             del emit.names[copy]
 
     def _with_zeros(
@@ -250,6 +257,15 @@ class Selections:
             return False
         symbols = {x for x in number.node.expr.free_symbols if is_of_data(x)}
         return not symbols.isdisjoint(self._of)
+
+
+def _before(operation: Operation, emit: Emitter) -> Tensor | None:
+    """What has been reshaped, and is again as it was."""
+    if operation.name != "reshape":
+        return None
+    maker = emit.made_by(operation.inputs[0], "reshape")
+    is_again = maker and maker.inputs[0].shape == operation.outputs[0].shape
+    return maker.inputs[0] if maker and is_again else None
 
 
 def _without_shapes(node: Any) -> Any:
