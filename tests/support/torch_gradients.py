@@ -101,7 +101,8 @@ def _compare_at(
     replay = Replay(drawn.values()) if drawn else nullcontext()
     with _double_precision(uses_mode), replay:
         result = exact(*args, **kwargs)
-    outputs = [y for y in pytree.tree_leaves(result) if isinstance(y, torch.Tensor)]
+    leaves_of_result = pytree.tree_leaves(result)
+    outputs = [y for y in leaves_of_result if isinstance(y, torch.Tensor) and y.numel()]
     names = model.graph.output_names[: len(outputs)]
     places = model.places
     fed = {name: leaves[place].detach().numpy() for name, place in places.items()}

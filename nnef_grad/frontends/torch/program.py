@@ -275,7 +275,8 @@ class _Program:
                         raise UnsupportedError(f"{message}: torch.view_as_real(y)")
                     if 0 in shape_of(value):
                         message = f"the output '{name}' has no elements"
-                        raise UnsupportedError(f"{message}: leave it out")
+                        self._warn(f"{message}: the graph is without it")
+                        continue
                     results.append((name, value))
             elif spec in self.moved and self._differs(target, value):
                 if target in plain:
@@ -291,6 +292,9 @@ class _Program:
                 message = f"the module writes into its input '{target}'"
                 raise UnsupportedError(f"{message}: let it write into a clone")
         return Returned(results, updates, conditions)
+
+    def _warn(self, message: str) -> None:
+        self.reading.warnings.append(Problem(message))
 
     def _buffer(self, name: str) -> Any:
         """The value of a buffer that nothing has changed."""

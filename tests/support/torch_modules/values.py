@@ -97,6 +97,8 @@ CASES: Cases = {
     "torch.cond": of(by_cond, lambda r: [r(3)]),
     "torch.where": of(lambda x: torch.where(x.sum() > 0, x, -x), lambda r: [r(3)]),
     "a number that is read": of(lambda x: x * x.max().item(), lambda r: [r(3)]),
+    "an output without elements": of(lambda x: (x.new_zeros(0), x * 2), lambda r: [r(3)]),
+    "tensors of one shape": of(lambda x: torch.ops.aten.broadcast_tensors([x, x[:1].sin()])[1] * x, lambda r: [r(3, 2)]),
     "a setting": Case(BySetting, lambda r: [r(3)]),
     "a shape": Case(ByShape, lambda r: [r(3, 2)]),
     "the mode, eval": Case(ByMode, lambda r: [r(3)]),

@@ -77,6 +77,11 @@ def _expand(call: Call, x: Any, _size: Any, _implicit: bool = False) -> Any:
     return call.broadcast(x, call.result_shape)
 
 
+@aten("broadcast_tensors")
+def _as_wide_as_all(call: Call, tensors: Sequence[Any]) -> Any:
+    return [*map(call.broadcast, tensors, call.result_shapes)]
+
+
 @aten("repeat", "tile")
 def _repeat(call: Call, x: Any, repeats: Sequence[Any]) -> Any:
     rank = max(len(repeats), len(shape_of(x)))
