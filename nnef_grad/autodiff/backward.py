@@ -18,6 +18,7 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.rule_results import counted
 from nnef_grad.emit.simplify import restore
 from nnef_grad.emit.verifier import verify_order
+from nnef_grad.emit.zeros import without_residuals
 from nnef_grad.graph.bounds import nominal
 from nnef_grad.graph.ir import (
     Graph,
@@ -161,7 +162,7 @@ def finished(
     """The graph emitted for a forward graph, some of whose tensors are ones, without what
     is unused, with its names.
     """
-    used = prune(graph)
+    used = without_residuals(prune(graph), forward.names, emit.is_new)
     simplified = unmask(restore(used, emit.simplified), emit.is_new)
     graph = used if simplified is used else prune(simplified)
     graph = merge_numbers(with_numbers(graph, dict.fromkeys(ones, 1.0), emit), emit)

@@ -23,6 +23,7 @@ from nnef_grad.emit.bodies import Decompose, has_open_count, inline
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.simplify import without_detours
 from nnef_grad.emit.verifier import verify_order
+from nnef_grad.emit.zeros import without_zeros
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.graph.loops import is_loop, with_bodies
 from nnef_grad.graph.names import with_plain_names
@@ -133,7 +134,8 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
         graph = with_plain_names(passes.put_steps(graph))
         _refuse(filter(is_loop, graph.operations), graph.names, [STANDARD])
         return Lowered(graph)
-    graph = run(without_detours, run(without_stops, graph))
+    graph = run(without_stops, run(without_zeros, graph))
+    graph = run(without_detours, graph)
     common = CommonSubset(runtimes)
     if not common.registries:
         titles = " and ".join(runtime.title for runtime in runtimes)

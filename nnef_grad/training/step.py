@@ -18,6 +18,7 @@ from nnef_grad.base.choices import Loss, Optimizer, Target
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
+from nnef_grad.emit.zeros import without_zeros
 from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Tensor
@@ -346,7 +347,8 @@ class _Assembly:
         """The graph with the gradients; where a name is free, inputs and new values have
         those by which callers know them.
         """
-        graph, moved = without_stops(self.backward.graph), self.forward.moved
+        graph = without_stops(without_zeros(self.backward.graph))
+        moved = self.forward.moved
         tensors = graph.tensors
         names = {tensors[seed]: LOSS_SCALE for seed in self.backward.seeds.values()}
         if not self.loss_scale:

@@ -24,7 +24,7 @@ RELEASE = "2.13."
 # What a message must have, and what the table says of it: another message is a bug.
 REFUSED = {
     "assume_constant_result": ("depends on input values", "an extent depends on the values of an input"),
-    "autograd_function": ("has its own backward function", "it has its own backward function: `allow_own_backward=True`"),
+    "autograd_function": ("not known to be linear", "its backward function adds 1, which is not linear: `allow_own_backward=True`"),
     "cond_operands": ("is not known", "whether an open axis is longer than 2 is not known: `batch=`"),
     "constrain_as_size_example": ("depends on input values", "an extent depends on the values of an input"),
     "dynamic_shape_map": ("write out", "`map`: an operation with an axis for the batch"),

@@ -201,7 +201,7 @@ BUGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("by", BUGS)
-@pytest.mark.parametrize("where", ["_states", "_of_module", "caller"])
+@pytest.mark.parametrize("where", ["_states", "_of_module", "_is_active"])
 def test_a_bug_of_ours_is_not_torchs(
     where: str, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,7 +209,7 @@ def test_a_bug_of_ours_is_not_torchs(
     names: dict[str, Any] = {"bug": BUGS[by]}
     exec(compile("def broken(*_):\n    return bug(7)", place, "exec"), names)
     monkeypatch.setattr(watching, where, names["broken"])
-    function = partial(Doubled.apply, X) if where == "caller" else X.exp
+    function = partial(Doubled.apply, X) if where == "_is_active" else X.exp
     with pytest.raises(TypeError):
         interop.from_torch(Called(function), [X])
 

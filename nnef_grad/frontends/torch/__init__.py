@@ -9,6 +9,8 @@ watching.py        what the module does meanwhile that the program does not show
 silence.py         what torch says meanwhile
 known.py           values that depend on no input, which Python may look at
 derivatives.py     derivatives that the module takes of its own values
+functions.py       functions that have a backward function of their own
+linearity.py       whether that is linear
 randomness.py      random numbers of Python and NumPy, which a program would hold for good
 internals.py       what is used of torch beyond its documentation
 archive.py         a program in a file, of which nothing is executed
@@ -68,8 +70,8 @@ def from_torch(
         dynamic_shapes: the axes with open extents, as for `torch.export.export`, which
             become symbols named after their `torch.export.Dim`.
         allow_own_backward: whether to differentiate the forward computation of a
-            `torch.autograd.Function` instead of using its backward function. Otherwise
-            a module with one is refused.
+            `torch.autograd.Function` instead of using its backward function, which must
+            be linear in the gradients that it gets.
         constants: arrays for inputs of the graph that become constants, by name, or a
             number for all elements of one. What follows from constants alone is
             computed here.

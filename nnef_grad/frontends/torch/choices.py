@@ -26,11 +26,13 @@ class Answers:
         given: the first answers; those after them are yes.
         conditions: what was asked for.
         lines: where.
+        most: how often Python may ask.
     """
 
     given: Sequence[bool] = ()
     conditions: list[torch.Tensor] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
+    most: int = MOST_ASKED
     _asked: list[tuple[torch.Tensor, int]] = field(default_factory=list)
 
     def begin(self) -> None:
@@ -46,7 +48,7 @@ class Answers:
         for place, (y, version) in enumerate(self._asked):
             if y is x and version == x._version:
                 return self.told[place]
-        if len(self._asked) == MOST_ASKED:
+        if len(self._asked) == self.most:
             return None
         self._asked.append((x, x._version))
         # It may be written into later.

@@ -19,6 +19,7 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.frontends.torch.call import Call, is_drawn
 from nnef_grad.frontends.torch.complexes import Complex
 from nnef_grad.frontends.torch.internals import Operator, find_operator, pytree
+from nnef_grad.frontends.torch.linearity import refuse_other_than_linear
 from nnef_grad.frontends.torch.nodes import LIBRARY, OPERANDS, USERS, reachable
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.learning import facts_learned
@@ -28,12 +29,24 @@ from nnef_grad.language.identifiers import plain_name
 Function = Callable[..., Any]
 
 LIBRARY.define("gradient(Tensor[] ys, Tensor[] xs, Tensor[] dys) -> Tensor[]")
+LIBRARY.define(
+    "transposed(Tensor[] vs, Tensor[] gs, Tensor[] us, str function) -> Tensor[]"
+)
 LIBRARY.define("variable(Tensor x) -> Tensor")
+LIBRARY.define("held(Tensor x) -> Tensor")
 _KIND = "CompositeExplicitAutograd"
 LIBRARY.impl("gradient", lambda ys, xs, dys: list(map(torch.empty_like, xs)), _KIND)
+LIBRARY.impl(
+    "transposed", lambda vs, gs, us, function: list(map(torch.empty_like, gs)), _KIND
+)
 LIBRARY.impl("variable", lambda x: x.clone(), _KIND)
+LIBRARY.impl("held", lambda x: x.clone(), _KIND)
 GRADIENT = find_operator("nnef_grad.gradient.default")
+# The same, of what must be linear: of the backward function of a function.
+TRANSPOSED = find_operator("nnef_grad.transposed.default")
 VARIABLE = find_operator("nnef_grad.variable.default")
+# What no gradient flows through, so that an operand less it is zero.
+HELD = find_operator("nnef_grad.held.default")
 
 
 # ---- What a module calls ----
@@ -62,6 +75,11 @@ def grad(
     ]
     found = GRADIENT(list(ys), list(xs), dys)
     return tuple(found if create_graph else map(torch.Tensor.detach, found))
+
+
+def backward(*_: Any, **__: Any) -> Any:
+    """In place of `torch.autograd.backward`, whose results no program shows."""
+    raise UnsupportedError("backward() runs in the module: take torch.autograd.grad")
 
 
 def _applied(
@@ -186,7 +204,7 @@ def gradients(reading: Any, call: Call, results: Mapping[Any, Any]) -> list[Any]
     Args:
         results: the values of nodes, or what makes them.
     """
-    ys, xs, dys = call.node.args
+    ys, xs, dys, *function = call.node.args
     own = _between(xs, ys)
     _refuse(call, xs, own)
     ends = [*xs, *ys, *(x for node in own for x in _reads(node))]
@@ -218,6 +236,8 @@ def gradients(reading: Any, call: Call, results: Mapping[Any, Any]) -> list[Any]
     operations = tuple(emitter.operations)
     names = emitter.assigned_names(operations, emitter.names.values())
     graph = Graph("inner", inputs, outputs, operations, names, facts=facts_learned())
+    if function:
+        refuse_other_than_linear(graph, len(xs), *function)
     backward = differentiate(graph, wrt=graph.input_names[: len(xs)])
     seeds = zip(
         graph.output_names, (reading.value(results, dy) for dy in dys), strict=True
@@ -247,8 +267,8 @@ def _between(xs: Sequence[Any], ys: Sequence[Any]) -> list[Any]:
 def _reads(node: Any) -> Iterator[Any]:
     """The nodes that a node depends on: a derivative, also on those that it reads again."""
     yield from node.all_input_nodes
-    if node.target is GRADIENT:
-        ys, xs, _ = node.args
+    if node.target in (GRADIENT, TRANSPOSED):
+        ys, xs, *_ = node.args
         yield from chain.from_iterable(map(_reads, _between(xs, ys)))
 
 

@@ -13,7 +13,7 @@ from nnef_grad.base.errors import UnsupportedError, is_bug
 from nnef_grad.frontends.torch.call import function_of
 from nnef_grad.frontends.torch.capture import Captured, explained
 from nnef_grad.frontends.torch.choices import Ways, each_way, list_of
-from nnef_grad.frontends.torch.derivatives import GRADIENT
+from nnef_grad.frontends.torch.derivatives import GRADIENT, TRANSPOSED
 from nnef_grad.frontends.torch.nodes import mark_stops, writes
 
 
@@ -60,7 +60,11 @@ def functional(captured: Captured) -> Captured:
 
 def _is_decomposed(node: Any) -> bool:
     """Whether a node writes; or differentiates, maybe from a block to another one."""
-    return writes(node) or _writes_statistics(node) or node.target is GRADIENT
+    return (
+        writes(node)
+        or _writes_statistics(node)
+        or node.target in (GRADIENT, TRANSPOSED)
+    )
 
 
 def _decomposed(program: ExportedProgram, table: dict[Any, Any]) -> ExportedProgram:

@@ -30,7 +30,7 @@ from nnef_grad.frontends.torch.call import (
     without_elements,
 )
 from nnef_grad.frontends.torch.complexes import Complex, is_complex, of_parts, real
-from nnef_grad.frontends.torch.derivatives import GRADIENT, gradients
+from nnef_grad.frontends.torch.derivatives import GRADIENT, TRANSPOSED, gradients
 from nnef_grad.frontends.torch.internals import Operator, find_operator, pytree
 from nnef_grad.frontends.torch.nodes import (
     AUTOCAST,
@@ -145,7 +145,7 @@ class ProgramReading(ProgramValues):
         is_tensor = isinstance(call.fake, torch.Tensor)
         if is_tensor and any(isinstance(n, int) and n == 0 for n in call.fake.shape):
             return without_elements(call.result_shape)
-        if target is GRADIENT:
+        if target in (GRADIENT, TRANSPOSED):
             return gradients(self, call, results)
         if str(target) in HIGHER:
             is_real = not is_complex((args, kwargs, call.fake))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import get_ident
+from typing import Any
 
 
 @contextmanager
@@ -30,3 +31,14 @@ def silence() -> Iterator[None]:
             handler.addFilter(is_of_others)
             stack.callback(handler.removeFilter, is_of_others)
         yield
+
+
+def print_of_others() -> Callable[..., None]:
+    """Prints for other threads: the program that torch shows is that of no refusal of ours."""
+    thread = get_ident()
+
+    def shown(*args: Any, **kwargs: Any) -> None:
+        if get_ident() != thread:
+            print(*args, **kwargs)
+
+    return shown

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial, wraps
-from threading import RLock, get_ident
+from threading import RLock
 from traceback import extract_stack
 from typing import Any
 from unittest.mock import patch
@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointFunction
 
 from nnef_grad.base.errors import UnsupportedError
-from nnef_grad.frontends.torch import derivatives, eager
+from nnef_grad.frontends.torch import derivatives, eager, functions
 from nnef_grad.frontends.torch.choices import Answers
 from nnef_grad.frontends.torch.internals import (
     EXPORT,
@@ -36,8 +36,10 @@ from nnef_grad.frontends.torch.internals import (
     replaced,
 )
 from nnef_grad.frontends.torch.known import KnownValues, decided
+from nnef_grad.frontends.torch.linearity import ADVICE
 from nnef_grad.frontends.torch.nodes import is_network
 from nnef_grad.frontends.torch.randomness import generators, without_draws
+from nnef_grad.frontends.torch.silence import print_of_others
 
 
 @dataclass
@@ -144,7 +146,7 @@ def watching(
         _without_new_attributes(module),
         replaced(_PIECES) as seen.unseen,
         patch.object(module, "forward", watched),
-        patch.object(EXPORT, "print", _print_of_others(), create=True),
+        patch.object(EXPORT, "print", print_of_others(), create=True),
         torch.enable_grad(),
         seen.stack,
     ):
@@ -183,17 +185,6 @@ def _if_known(leaf: Any) -> Any:
     """A result, unless torch.export does not know it, such as a cache."""
     is_known = isinstance(leaf, (torch.Tensor, int, float, str, torch.SymInt))
     return leaf if is_known else None
-
-
-def _print_of_others() -> Callable[..., None]:
-    """Prints for other threads: the program that torch shows is that of no refusal of ours."""
-    thread = get_ident()
-
-    def shown(*args: Any, **kwargs: Any) -> None:
-        if get_ident() != thread:
-            print(*args, **kwargs)
-
-    return shown
 
 
 def caller() -> str:
@@ -391,10 +382,19 @@ def _applied(original: Any) -> Any:
             if cls is CheckpointFunction:
                 function, _, *operands = args
                 return function(*operands)
+            if not (seen.allows_own_backward or is_control(cls)):
+                are_active = [*map(_is_active, args)]
+                return functions.call(cls, args, are_active, _linearly)
             _notice(seen, cls)
         return original.__get__(None, cls)(*args, **kwargs)
 
     return classmethod(applied)
+
+
+def _is_active(x: Any) -> bool:
+    """Whether an argument is a tensor that has gradients."""
+    is_one = isinstance(x, torch.Tensor) and x.is_floating_point()
+    return is_one and _has_gradient(x)
 
 
 def _notice(seen: Seen, function: Any) -> None:
@@ -403,8 +403,7 @@ def _notice(seen: Seen, function: Any) -> None:
         return
     if not seen.allows_own_backward:
         message = f"'{function.__name__}' has its own backward function, at {caller()}"
-        advice = "allow_own_backward=True differentiates its forward computation"
-        raise UnsupportedError(f"{message}: {advice}")
+        raise UnsupportedError(f"{message}: {ADVICE}")
     if function not in seen.entered:
         seen.entered.add(function)
         replacement = staticmethod(_without_stops(function.forward))
@@ -425,6 +424,21 @@ def _without_stops(forward: Callable[..., Any]) -> Callable[..., Any]:
             seen.depth -= 1
 
     return unstopped
+
+
+def _linearly(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """A backward function in which nothing stops gradients, and nothing is decided by them."""
+
+    def linear(seen: Seen, *args: Any) -> Any:
+        answers, seen.answers = seen.answers, Answers(most=0)
+        try:
+            return _without_stops(backward)(*args)
+        finally:
+            seen.answers = answers
+
+    seen = _SEEN.get()
+    assert seen is not None
+    return partial(linear, seen)
 
 
 def _enter_hooks(enter: Any, hooks: Any) -> Any:
@@ -459,15 +473,20 @@ _PIECES = (
         "autograd.function.BackwardCFunction", "__init__", _made,
         "functions with their own backward function are not noticed",
     ),
-    Piece(
-        "autograd.Function", "apply", _applied,
-        "those under vmap are not named, and reentrant checkpoints are refused",
+    *(
+        Piece(
+            owner, "apply", _applied,
+            "those under vmap are not named, and reentrant checkpoints are refused",
+        )
+        # What was stored before calls the second one.
+        for owner in ("autograd.Function", "autograd.function._SingleLevelFunction")
     ),
     *(
         Piece(owner, name, _while_watching(_other(function)), "torch.func is refused")
         for owner, name, function in derivatives.TRANSFORMS
     ),
     Piece("SymBool", "__bool__", _while_watching(_bool), "checks of numbers are refused"),
+    Piece("autograd", "backward", _while_watching(derivatives.backward), "gradients may be missing"),
     Piece("autograd.graph", "register_multi_grad_hook", _while_watching(_hooked), _HOOKS),
     Piece("autograd.graph.saved_tensors_hooks", "__enter__", _while_watching(_enter_hooks), _HOOKS),
     Piece("autograd.graph.node_creation_hook", "__enter__", _while_watching(_hooked), ""),

@@ -22,6 +22,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 import nnef_grad
+from nnef_grad.frontends.torch.linearity import ADVICE
 from support.torch_gradients import compare
 from support.torch_modules import Draw
 
@@ -63,11 +64,16 @@ def outcome(stranger: Stranger, trains: bool) -> str:
     except Exception as error:
         return f"torch: {type(error).__name__}: {error}"
     try:
-        compare(module, given, fresh, allow_own_backward=True)
+        try:
+            compare(module, given, fresh)
+        except nnef_grad.NnefGradError as refusal:
+            if ADVICE not in str(refusal):
+                raise
+            return _right_or_refused(module, given, fresh, refusal)
     except nnef_grad.NnefGradError as error:
         return f"refused: {error}"
     except AssertionError as error:
-        return _refused_or_wrong(module, given, fresh, error)
+        return _of_torch_or_wrong(module, given, error)
     except Exception as error:
         return f"bug: {type(error).__name__}: {error}"
     return "right: "
@@ -82,14 +88,16 @@ def _run_in_torch(module: Any, given: Any) -> None:
         sum(x.real if x.is_complex() else x for x in sums).backward()
 
 
-def _refused_or_wrong(module: Any, given: Any, fresh: Any, error: Exception) -> str:
-    """A function with a backward pass of its own, that of something else, is refused."""
+def _right_or_refused(module: Any, given: Any, fresh: Any, refusal: Any) -> str:
+    """By the advice, unless a backward function is that of something else."""
     try:
-        compare(module, given, fresh)
-    except nnef_grad.NnefGradError as refusal:
-        return f"refused: {refusal}"
+        compare(module, given, fresh, allow_own_backward=True)
     except AssertionError:
-        pass
+        return f"refused: {refusal}"
+    return "right: "
+
+
+def _of_torch_or_wrong(module: Any, given: Any, error: Exception) -> str:
     if not _agrees_with_itself(module, given):
         return "torch: its gradients are not those of its own differences"
     return f"wrong: {error}"

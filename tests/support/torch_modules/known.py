@@ -104,7 +104,7 @@ def both_answers(self: Any, x: Any) -> Any:
 
 
 def choice(self: Any, x: Any) -> Any:
-    if x.sum() > 0:
+    if x.sum() > -99:
         return self.layer(x)
     raise ValueError
 

@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.emit.zeros import HELD
 from nnef_grad.frontends.expansions.branches import chosen
 from nnef_grad.frontends.torch.call import FORMULAS, Call, aten, higher
 from nnef_grad.frontends.torch.internals import slope_at_tie
 from nnef_grad.frontends.torch.operations.draws import drawn
 from nnef_grad.frontends.values import dtype_of, is_known, is_open, shape_of
+from nnef_grad.graph.ir import Tensor
 from nnef_grad.language.types import LARGEST
 
 # ---- What passes a tensor on ----
@@ -37,6 +39,15 @@ def _converted(call: Call, x: Any) -> Any:
 @aten("detach", "detach_", "nnef_grad.stop_gradient")
 def _detach(call: Call, x: Any) -> Any:
     return call.stopped(x)
+
+
+@aten("nnef_grad.held")
+def _hold(call: Call, x: Any) -> Any:
+    """By a stop of its own, whatever else stops gradients to it."""
+    if not isinstance(x, Tensor):
+        return x
+    reading = call.reading
+    return reading.emitter.emit_named(reading.supply.fresh(HELD), "copy", x=x)
 
 
 @aten("item", "_local_scalar_dense")
