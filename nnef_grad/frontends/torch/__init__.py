@@ -6,6 +6,7 @@ functional.py      a module to programs without writes
 capture.py         a module to programs of torch.export, one for each way through it
 choices.py         what Python decides by values, and the ways that follow
 watching.py        what the module does meanwhile that the program does not show
+states.py          the tensors that a module holds, before and afterwards
 silence.py         what torch says meanwhile
 known.py           values that depend on no input, which Python may look at
 derivatives.py     derivatives that the module takes of its own values

@@ -125,6 +125,9 @@ def _told(seen: Seen, fixed: Collection[str]) -> Iterator[str]:
     for line in seen.strangers:
         what = f"parameters that are in no module are constants, at {line}"
         yield f"{what}: put their layers into nn.ModuleList or nn.ModuleDict"
+    for name in seen.reshaped:
+        what = f"the buffer '{name}' is given another shape"
+        yield f"{what}: the graph begins with the present one each time"
     for line in dict.fromkeys(seen.passed):
         yield _not_checked(line)
     if fixed:

@@ -76,10 +76,10 @@ class KnownValues(DispatchMode):  # type: ignore[misc]
         if not any(isinstance(x, torch.Tensor) for x in pytree.tree_leaves(real)):
             self.asked |= names
             return real
-        made = None if _counts(function, args) else function(*args, **kwargs)
-        return self._entered(
-            made, real, names, next(filter(is_fake, _tensors(args)), None)
-        )
+        fake = next(filter(is_fake, _tensors(args)), None)
+        is_counted = fake is not None and _counts(function, args)
+        made = None if is_counted else function(*args, **kwargs)
+        return self._entered(made, real, names, fake)
 
     def constant(self, x: Any) -> Any:
         """A tensor whose shape depends on values as a constant; another one as it is."""

@@ -40,6 +40,12 @@ from nnef_grad.frontends.torch.linearity import ADVICE
 from nnef_grad.frontends.torch.nodes import is_network
 from nnef_grad.frontends.torch.randomness import generators, without_draws
 from nnef_grad.frontends.torch.silence import print_of_others
+from nnef_grad.frontends.torch.states import (
+    put_back,
+    registered,
+    states,
+    without_new_attributes,
+)
 
 
 @dataclass
@@ -49,6 +55,7 @@ class Seen:
     Attributes:
         allows_own_backward: whether functions may have a backward function of their own.
         states: modules, and their attributes that were given other tensors.
+        reshaped: the buffers that were given other shapes.
         unseen: warnings about what cannot be seen with this release of torch.
         strangers: the lines where parameters are used that are in no module.
         stand_ins: what torch has in the place of parameters and buffers, by their identity.
@@ -63,6 +70,7 @@ class Seen:
 
     allows_own_backward: bool
     states: list[tuple[nn.Module, str]] = field(default_factory=list)
+    reshaped: list[str] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
     strangers: list[str] = field(default_factory=list)
     stand_ins: dict[int, Any] = field(default_factory=dict)
@@ -108,9 +116,9 @@ def watching(
         changed: the buffers whose values are not computed.
     """
     seen = Seen(allows_own_backward)
-    buffers, registered = dict(module.named_buffers()), dict(_registered(module))
+    buffers, own = dict(module.named_buffers()), dict(registered(module))
     forward = module.forward
-    states, drawn_from = dict(_states(module)), generators()
+    before, drawn_from = dict(states(module)), generators()
 
     def computing() -> Any:
         if answers is None:
@@ -125,8 +133,8 @@ def watching(
     @wraps(forward)
     def watched(*args: Any, **kwargs: Any) -> Any:
         token = _SEEN.set(seen)
-        traced = dict(_registered(module))
-        stand_ins = {id(x): traced[name] for name, x in registered.items()}
+        traced = dict(registered(module))
+        stand_ins = {id(x): traced[name] for name, x in own.items()}
         seen.stand_ins = {}
         try:
             with _Mode(), without_draws(drawn_from), computing():
@@ -135,15 +143,16 @@ def watching(
                 results = forward(*args, **kwargs)
         finally:
             _SEEN.reset(token)
-        now = dict(_states(module))
-        seen.states += [key for key, x in states.items() if now.get(key) is not x]
+        seen.reshaped = [*put_back(module, traced)]
+        now = dict(states(module))
+        seen.states += [key for key, x in before.items() if now.get(key) is not x]
         results = pytree.tree_map(_if_known, results)
         conditions = seen.answers.conditions
         return (results, [*conditions]) if conditions else results
 
     with (
         _ONE_AT_A_TIME,
-        _without_new_attributes(module),
+        without_new_attributes(module),
         replaced(_PIECES) as seen.unseen,
         patch.object(module, "forward", watched),
         patch.object(EXPORT, "print", print_of_others(), create=True),
@@ -151,34 +160,6 @@ def watching(
         seen.stack,
     ):
         yield seen
-
-
-@contextmanager
-def _without_new_attributes(module: nn.Module) -> Iterator[None]:
-    """Removes what `forward` has put into new attributes: a fake tensor is of no use there, and
-    cannot be copied.
-    """
-    before = {part: {*vars(part)} for part in module.modules()}
-    try:
-        yield
-    finally:
-        for part, names in before.items():
-            for name in {*vars(part)} - names:
-                del vars(part)[name]
-
-
-def _registered(module: nn.Module) -> Iterator[tuple[str, Any]]:
-    """The parameters and buffers, also those with several names, by these."""
-    yield from module.named_parameters(remove_duplicate=False)
-    yield from module.named_buffers(remove_duplicate=False)
-
-
-def _states(module: nn.Module) -> Iterator[tuple[tuple[nn.Module, str], Any]]:
-    """The tensors in attributes, but for parameters and buffers: whose they are, and what."""
-    for part in module.modules():
-        for name, value in vars(part).items():
-            if isinstance(value, torch.Tensor):
-                yield (part, name), value
 
 
 def _if_known(leaf: Any) -> Any:

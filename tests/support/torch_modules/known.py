@@ -109,6 +109,14 @@ def choice(self: Any, x: Any) -> Any:
     raise ValueError
 
 
+def grown(self: Any, x: Any) -> Any:
+    """A state that begins anew where it has another shape."""
+    if self.state.shape != x.shape:
+        self.state = torch.zeros_like(x)
+    self.state = self.state * 0.9 + self.layer(x)
+    return self.state.sin()
+
+
 def looped(self: Any, x: Any) -> Any:
     return torch.while_loop(lambda y: y.sum() < 9, lambda y: (y.exp(),), (x,))[0]
 
@@ -134,6 +142,7 @@ CASES: Cases = {
     "running statistics": Case(holds(normalized, mean=torch.zeros(3), variance=torch.ones(3)), lambda r: [r(4, 3)]),
     "a counter by a view": Case(holds(viewed, steps=torch.tensor(0.0)), lambda r: [r(2, 3)]),
     "a check with both answers": Case(holds(both_answers), lambda r: [r(2, 3)]),
+    "a buffer of another shape": Case(holds(grown, state=torch.zeros(0)), lambda r: [r(2, 3)]),
     "a while loop": Case(holds(looped), lambda r: [r(3)], refused="loop a known number of times"),
     "a choice": Case(holds(choice), lambda r: [r(2, 3)]),
 }  # fmt: skip

@@ -1,0 +1,51 @@
+"""The tensors that a module holds, before it runs and afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@contextmanager
+def without_new_attributes(module: nn.Module) -> Iterator[None]:
+    """Removes what `forward` has put into new attributes: a fake tensor is of no use there, and
+    cannot be copied.
+    """
+    before = {part: {*vars(part)} for part in module.modules()}
+    try:
+        yield
+    finally:
+        for part, names in before.items():
+            for name in {*vars(part)} - names:
+                del vars(part)[name]
+
+
+def put_back(module: nn.Module, before: Mapping[str, Any]) -> Iterator[str]:
+    """Puts back buffers in whose place are tensors of other shapes, which none can hold: their
+    names.
+    """
+    for path, part in module.named_modules():
+        for name, x in part._buffers.items():
+            own = f"{path}.{name}".lstrip(".")
+            old = before.get(own)
+            if old is not None and x is not None and x.shape != old.shape:
+                setattr(part, name, old.clone())
+                yield own
+
+
+def registered(module: nn.Module) -> Iterator[tuple[str, Any]]:
+    """The parameters and buffers, also those with several names, by these."""
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
+
+
+def states(module: nn.Module) -> Iterator[tuple[tuple[nn.Module, str], Any]]:
+    """The tensors in attributes, but for parameters and buffers: whose they are, and what."""
+    for part in module.modules():
+        for name, value in vars(part).items():
+            if isinstance(value, torch.Tensor):
+                yield (part, name), value
