@@ -14,6 +14,7 @@ from nnef_grad.frontends.torch.call import function_of
 from nnef_grad.frontends.torch.capture import Captured, explained
 from nnef_grad.frontends.torch.choices import Ways, each_way, list_of
 from nnef_grad.frontends.torch.derivatives import GRADIENT, TRANSPOSED
+from nnef_grad.frontends.torch.internals import with_copies
 from nnef_grad.frontends.torch.nodes import mark_stops, writes
 
 
@@ -47,6 +48,7 @@ def functional(captured: Captured) -> Captured:
     """The program with operations that are read here, none of which writes into a tensor."""
     program = captured.program
     mark_stops(program.graph_module)
+    program = _read_once(program)
     if any(map(_is_decomposed, calls_of(program))):
         program = _decomposed(program, {})
     table = torch.export.default_decompositions()
@@ -56,6 +58,27 @@ def functional(captured: Captured) -> Captured:
         program = _decomposed(program, {t: table[t] for t in missing})
         done |= missing
     return captured._replace(program=program)
+
+
+def _read_once(program: ExportedProgram) -> ExportedProgram:
+    """Reads by its first name what has several, as where a module is part of two: torch cannot
+    decompose a program with one memory for two inputs.
+    """
+    first: dict[Any, Any] = {}
+    again: dict[str, Any] = {}
+    nodes = {node.name: node for node in program.graph.nodes}
+    for spec in program.graph_signature.input_specs:
+        name = str(spec.target)
+        x = program.state_dict.get(name, program.constants.get(name))
+        if not isinstance(x, torch.Tensor) or not x.numel():
+            continue
+        place = (x.data_ptr(), x.shape, x.stride(), x.dtype)
+        node = nodes[spec.arg.name]
+        other = first.setdefault(place, node)
+        if other is not node:
+            node.replace_all_uses_with(other)
+            again[name] = x
+    return with_copies(program, again) if again else program
 
 
 def _is_decomposed(node: Any) -> bool:

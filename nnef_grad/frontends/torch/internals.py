@@ -4,8 +4,9 @@ it, so that a release that moves a piece takes away what needs this piece, and n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from functools import cache
 from importlib import import_module
 from inspect import getattr_static
@@ -63,6 +64,20 @@ def find_operator(path: str) -> Any:
 def schema(target: Any) -> Any:
     """The arguments and results of an operation; None for what is none."""
     return getattr(target, "_schema", None)
+
+
+def with_copies(program: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """A program that has copies of some of its tensors."""
+    made = copy(program)
+    for place in ("_state_dict", "_constants"):
+        held = getattr(program, place)
+        copies = {
+            name: type(x)(x.detach().clone()).requires_grad_(x.requires_grad)
+            for name, x in tensors.items()
+            if name in held
+        }
+        setattr(made, place, {**held, **copies})
+    return made
 
 
 # What sees each operation, with the types of its arguments.

@@ -69,13 +69,14 @@ def read(
     constants: Constants,
 ) -> TorchModel:
     """See `from_torch`."""
-    own: dict[str, int] = {}
+    own: dict[str, Any] = {}
     name = "program"
     is_file = isinstance(module, (str, os.PathLike))
     if isinstance(module, (str, os.PathLike)):
         module, name = archive.load(module), Path(module).stem
     if isinstance(module, ExportedProgram):
         captured: Ways[Captured] = Captured(module)
+        own = _places(module)
         ways = each_way(functional, captured)
     elif not isinstance(module, nn.Module):
         what = f"it is of type {type(module).__name__}"
@@ -143,7 +144,7 @@ class _Program:
         ways: Ways[Captured],
         dynamic_shapes: Any,
         batch: int | None,
-        own: Mapping[str, int],
+        own: Mapping[str, Any],
         constants: Constants,
     ) -> None:
         self.ways = ways
@@ -389,15 +390,21 @@ def _word(step: Any) -> str:
     return str(getattr(step, "key", getattr(step, "idx", getattr(step, "name", step))))
 
 
-def _tied(program: ExportedProgram, own: Mapping[str, int]) -> dict[str, list[str]]:
+def _places(program: ExportedProgram) -> dict[str, Any]:
+    """The same for names of the same tensor: that of a parameter or of a buffer."""
+    parameters = {*program.graph_signature.parameters}
+    return {
+        name: (x.data_ptr(), x.shape, x.stride(), name in parameters, x.requires_grad)
+        for name, x in program.state_dict.items()
+        if x.numel()
+    }
+
+
+def _tied(program: ExportedProgram, own: Mapping[str, Any]) -> dict[str, list[str]]:
     """For each name of a parameter or buffer all names of the same tensor, in order."""
     groups: dict[Any, list[str]] = defaultdict(list)
-    parameters = {*program.graph_signature.parameters}
-    for name, tensor in program.state_dict.items():
-        place = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride())
-        kind = (name in parameters, tensor.requires_grad)
-        key = own.get(name, (*place, *kind) if tensor.numel() else name)
-        groups[key].append(name)
+    for name in program.state_dict:
+        groups[own.get(name, name)].append(name)
     return {name: names for names in groups.values() for name in names}
 
 
