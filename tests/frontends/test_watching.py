@@ -5,6 +5,7 @@ torch has what is watched.
 from __future__ import annotations
 
 import logging
+import random
 import re
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -298,3 +299,17 @@ def test_precision_inside_of_a_module_is_warned_of(function: Any, name: str) -> 
         graph = interop.from_torch(Half(), [X]).graph
     assert [warning.message for warning in graph.warnings] == [message]
     assert [warning.filename for warning in told] == [__file__]
+
+
+def test_what_beartype_looks_at_decides_nothing() -> None:
+    """Its functions draw which item they check, by a default of their own."""
+    names: dict[str, Any] = {"getrandbits": random.getrandbits}
+    lines = "def checked(x, *, draw=getrandbits):\n    draw(32)\n    return x.sin()"
+    exec(compile(lines, "<@beartype(checked) at 0x1>", "exec"), names)
+    model = interop.from_torch(Called(lambda: names["checked"](X)), [X])
+    assert [op.name for op in model.graph.operations] == ["external", "exp"]
+    assert names["checked"].__kwdefaults__ == {"draw": random.getrandbits}
+    other: dict[str, Any] = {"getrandbits": random.getrandbits}
+    exec(compile(lines, "module.py", "exec"), other)
+    with pytest.raises(UnsupportedError, match="draws random numbers"):
+        interop.from_torch(Called(lambda: other["checked"](X)), [X])

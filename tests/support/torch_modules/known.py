@@ -117,6 +117,21 @@ def grown(self: Any, x: Any) -> Any:
     return self.state.sin()
 
 
+class Shared(nn.Module):  # type: ignore[misc]
+    """Two layers with one table, in which one of them writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        table = Holding(lambda self, x: self.layer(x) + self.mean, mean=torch.ones(3))
+        self.first, self.second = nn.ModuleList([table]), nn.ModuleList([table])
+
+    def forward(self, x: Any) -> Any:
+        y = self.first[0](x).sin()
+        with torch.no_grad():
+            self.second[0].mean.mul_(0.5)
+        return self.second[0](y) + x.clone().mul_(2)
+
+
 def looped(self: Any, x: Any) -> Any:
     return torch.while_loop(lambda y: y.sum() < 9, lambda y: (y.exp(),), (x,))[0]
 
@@ -143,6 +158,7 @@ CASES: Cases = {
     "a counter by a view": Case(holds(viewed, steps=torch.tensor(0.0)), lambda r: [r(2, 3)]),
     "a check with both answers": Case(holds(both_answers), lambda r: [r(2, 3)]),
     "a buffer of another shape": Case(holds(grown, state=torch.zeros(0)), lambda r: [r(2, 3)]),
+    "layers with one table": Case(Shared, lambda r: [r(2, 3)]),
     "a while loop": Case(holds(looped), lambda r: [r(3)], refused="loop a known number of times"),
     "a choice": Case(holds(choice), lambda r: [r(2, 3)]),
 }  # fmt: skip
