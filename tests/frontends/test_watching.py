@@ -202,7 +202,7 @@ BUGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("by", BUGS)
-@pytest.mark.parametrize("where", ["_states", "_of_module", "_is_active"])
+@pytest.mark.parametrize("where", ["states", "_of_module", "_is_active"])
 def test_a_bug_of_ours_is_not_torchs(
     where: str, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
