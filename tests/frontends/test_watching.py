@@ -4,10 +4,12 @@ torch has what is watched.
 
 from __future__ import annotations
 
+import copy
 import logging
 import random
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from inspect import getattr_static
 from pathlib import Path
@@ -313,3 +315,22 @@ def test_what_beartype_looks_at_decides_nothing() -> None:
     exec(compile(lines, "module.py", "exec"), other)
     with pytest.raises(UnsupportedError, match="draws random numbers"):
         interop.from_torch(Called(lambda: other["checked"](X)), [X])
+
+
+def test_a_buffer_that_is_filled_is_as_before() -> None:
+    class Fills(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", None, persistent=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.table is None:
+                self.register_buffer("table", x.new_ones(3), persistent=False)
+            return x * self.table
+
+    module = Fills()
+    # Torch takes the buffer for a write into what it is made of.
+    with suppress(UnsupportedError):
+        interop.from_torch(module, [X])
+    assert module.table is None
+    torch.testing.assert_close(copy.deepcopy(module)(X), X)

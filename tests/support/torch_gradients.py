@@ -125,6 +125,8 @@ def _compare_at(
         values = _output(model, backward, found, name, fed)
         _assert_close(values, y.detach().numpy(), f"output {name}", tolerance)
     for name, buffer in exact.named_buffers():
+        if name not in before:
+            continue
         _compare_buffer(
             name,
             before[name],

@@ -14,7 +14,7 @@ from nnef_grad.frontends.torch.call import function_of
 from nnef_grad.frontends.torch.capture import Captured, explained
 from nnef_grad.frontends.torch.choices import Ways, each_way, list_of
 from nnef_grad.frontends.torch.derivatives import GRADIENT, TRANSPOSED
-from nnef_grad.frontends.torch.internals import with_copies
+from nnef_grad.frontends.torch.internals import is_fake, with_copies
 from nnef_grad.frontends.torch.nodes import mark_stops, writes
 
 
@@ -70,7 +70,7 @@ def _read_once(program: ExportedProgram) -> ExportedProgram:
     for spec in program.graph_signature.input_specs:
         name = str(spec.target)
         x = program.state_dict.get(name, program.constants.get(name))
-        if not isinstance(x, torch.Tensor) or not x.numel():
+        if not isinstance(x, torch.Tensor) or is_fake(x) or not x.numel():
             continue
         place = (x.data_ptr(), x.shape, x.stride(), x.dtype)
         node = nodes[spec.arg.name]

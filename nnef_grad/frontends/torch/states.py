@@ -9,19 +9,24 @@ from typing import Any
 import torch
 from torch import nn
 
+from nnef_grad.frontends.torch.internals import is_fake
+
 
 @contextmanager
 def without_new_attributes(module: nn.Module) -> Iterator[None]:
-    """Removes what `forward` has put into new attributes: a fake tensor is of no use there, and
-    cannot be copied.
+    """Removes what `forward` has put into new attributes and buffers, and into the place of
+    others: a fake tensor is of no use there, and cannot be copied.
     """
-    before = {part: {*vars(part)} for part in module.modules()}
+    parts = [*module.modules()]
+    held = [vars(part) for part in parts] + [part._buffers for part in parts]
+    before = [{**values} for values in held]
     try:
         yield
     finally:
-        for part, names in before.items():
-            for name in {*vars(part)} - names:
-                del vars(part)[name]
+        for values, old in zip(held, before, strict=True):
+            for name in values.keys() - old.keys():
+                del values[name]
+            values.update((n, x) for n, x in old.items() if is_fake(values.get(n)))
 
 
 def put_back(module: nn.Module, before: Mapping[str, Any]) -> Iterator[str]:
