@@ -8,9 +8,9 @@ import copy
 import logging
 import random
 import re
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from inspect import getattr_static
 from pathlib import Path
 from pkgutil import resolve_name
@@ -212,7 +212,7 @@ def test_a_bug_of_ours_is_not_torchs(
     names: dict[str, Any] = {"bug": BUGS[by]}
     exec(compile("def broken(*_):\n    return bug(7)", place, "exec"), names)
     monkeypatch.setattr(watching, where, names["broken"])
-    function = partial(Doubled.apply, X) if where == "_is_active" else X.exp
+    function = (lambda: Doubled.apply(X)) if where == "_is_active" else X.exp
     with pytest.raises(TypeError):
         interop.from_torch(Called(function), [X])
 
@@ -303,8 +303,11 @@ def test_precision_inside_of_a_module_is_warned_of(function: Any, name: str) -> 
     assert [warning.filename for warning in told] == [__file__]
 
 
-def test_what_beartype_looks_at_decides_nothing() -> None:
+def test_what_beartype_looks_at_decides_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Its functions draw which item they check, by a default of their own."""
+    monkeypatch.setitem(sys.modules, "beartype", random)
     names: dict[str, Any] = {"getrandbits": random.getrandbits}
     lines = "def checked(x, *, draw=getrandbits):\n    draw(32)\n    return x.sin()"
     exec(compile(lines, "<@beartype(checked) at 0x1>", "exec"), names)

@@ -77,11 +77,6 @@ def grad(
     return tuple(found if create_graph else map(torch.Tensor.detach, found))
 
 
-def backward(*_: Any, **__: Any) -> Any:
-    """In place of `torch.autograd.backward`, whose results no program shows."""
-    raise UnsupportedError("backward() runs in the module: take torch.autograd.grad")
-
-
 def _applied(
     function: Function, args: Sequence[Any], argnums: Any, has_aux: bool, kwargs: Any
 ) -> tuple[Any, Any, list[Any]]:

@@ -64,17 +64,16 @@ def _read_once(program: ExportedProgram) -> ExportedProgram:
     """Reads by its first name what has several, as where a module is part of two: torch cannot
     decompose a program with one memory for two inputs.
     """
-    first: dict[Any, Any] = {}
+    first: dict[int, Any] = {}
     again: dict[str, Any] = {}
     nodes = {node.name: node for node in program.graph.nodes}
     for spec in program.graph_signature.input_specs:
         name = str(spec.target)
         x = program.state_dict.get(name, program.constants.get(name))
-        if not isinstance(x, torch.Tensor) or is_fake(x) or not x.numel():
+        if not isinstance(x, torch.Tensor) or is_fake(x):
             continue
-        place = (x.data_ptr(), x.shape, x.stride(), x.dtype)
         node = nodes[spec.arg.name]
-        other = first.setdefault(place, node)
+        other = first.setdefault(id(x), node)
         if other is not node:
             node.replace_all_uses_with(other)
             again[name] = x

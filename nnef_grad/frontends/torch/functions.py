@@ -10,13 +10,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from inspect import unwrap
 from textwrap import shorten
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.frontends.torch.derivatives import HELD, TRANSPOSED, VARIABLE
+from nnef_grad.frontends.torch.internals import is_fake
 from nnef_grad.frontends.torch.linearity import ADVICE
+
+
+class Own(NamedTuple):
+    """A function of PyTorch: its name, and what it is made of."""
+
+    name: str
+    forward: Callable[..., Any]
+    setup_context: Callable[..., Any]
+    backward: Callable[..., Any]
+    vjp: Callable[..., Any]
+
+
+def own_of(function: Any) -> Own:
+    """What a function is made of, while nothing is replaced."""
+    parts = (getattr(function, name) for name in Own._fields[1:])
+    return Own(function.__name__, *parts)
 
 
 class Context:
@@ -59,7 +76,7 @@ class Context:
 
 
 def call(
-    function: Any,
+    function: Own,
     args: Sequence[Any],
     active: Sequence[bool],
     linearly: Callable[[Callable[..., Any]], Callable[..., Any]],
@@ -89,14 +106,31 @@ def call(
     own = [y.detach() for y in ys]
     if pairs and ys:
         us = [x - HELD(x) for x, _ in pairs]
-        zeros = TRANSPOSED([v for _, v in pairs], gs, us, function.__name__)
+        zeros = TRANSPOSED([v for _, v in pairs], gs, us, function.name)
         own = [y + zero for y, zero in zip(own, zeros, strict=True)]
     found = iter(own)
     whole = tuple(next(found) if context.has_gradient(y) else y for y in results)
     return whole if isinstance(result, tuple) else whole[0]
 
 
-def _forward(function: Any, context: Context, args: Sequence[Any]) -> Any:
+def stand_ins(
+    function: Own, linearly: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> dict[str, Callable[..., Any]]:
+    """What torch calls in place of what a function is made of."""
+    is_split = function.setup_context is not torch.autograd.Function.setup_context
+
+    def forward(*args: Any) -> Any:
+        given = args if is_split else args[1:]
+        are_active = [is_fake(x) and x.is_floating_point() for x in given]
+        return call(function, given, are_active, linearly)
+
+    def set_up(*_: Any) -> None:
+        """There is a context of ours."""
+
+    return {"forward": forward, **({"setup_context": set_up} if is_split else {})}
+
+
+def _forward(function: Own, context: Context, args: Sequence[Any]) -> Any:
     """The results, by either of the two forms of such functions."""
     default = torch.autograd.Function.setup_context
     if function.setup_context is default:
@@ -107,7 +141,7 @@ def _forward(function: Any, context: Context, args: Sequence[Any]) -> Any:
 
 
 def _backward(
-    function: Any,
+    function: Own,
     context: Context,
     cotangents: Sequence[Any],
     linearly: Callable[[Callable[..., Any]], Callable[..., Any]],
@@ -118,7 +152,7 @@ def _backward(
     try:
         made = linearly(own)(context, *cotangents)
     except Exception as error:
-        message = f"the backward function of '{function.__name__}' cannot be traced"
+        message = f"the backward function of '{function.name}' cannot be traced"
         why = shorten(" ".join(str(error).split()), 200, placeholder=" ...")
         raise UnsupportedError(f"{message}: {why}; {ADVICE}") from error
     return made if isinstance(made, tuple) else (made,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import random
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
@@ -66,8 +67,9 @@ def _defaults_of_checks() -> Iterator[dict[str, Any]]:
     """The defaults of functions in which beartype checks arguments of others: of items that it
     draws, which decide nothing but whether there is an error.
     """
-    functions = (x for x in gc.get_objects() if type(x) is FunctionType)
-    for function in functions:
+    # There are many objects to look at.
+    objects = gc.get_objects() if "beartype" in sys.modules else ()
+    for function in (x for x in objects if type(x) is FunctionType):
         if function.__code__.co_filename.startswith("<@beartype("):
             yield function.__kwdefaults__ or {}
 

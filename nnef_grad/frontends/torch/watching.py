@@ -36,7 +36,6 @@ from nnef_grad.frontends.torch.internals import (
     replaced,
 )
 from nnef_grad.frontends.torch.known import KnownValues, decided
-from nnef_grad.frontends.torch.linearity import ADVICE
 from nnef_grad.frontends.torch.nodes import is_network
 from nnef_grad.frontends.torch.randomness import generators, without_draws
 from nnef_grad.frontends.torch.silence import print_of_others
@@ -63,6 +62,7 @@ class Seen:
         known: the values that depend on no input, if they are computed.
         answers: what Python is told of others.
         entered: the functions with a backward function of their own that were called.
+        functions: what others of these are made of, whose backward functions are read.
         data: what tensors had as their data, and these.
         depth: in how many of these the module is.
         stack: what is put back when the module has been exported.
@@ -78,6 +78,7 @@ class Seen:
     known: KnownValues | None = None
     answers: Answers = field(default_factory=Answers)
     entered: set[Any] = field(default_factory=set)
+    functions: dict[Any, functions.Own] = field(default_factory=dict)
     data: list[tuple[Any, Any]] = field(default_factory=list)
     depth: int = 0
     stack: ExitStack = field(default_factory=ExitStack)
@@ -364,8 +365,8 @@ def _applied(original: Any) -> Any:
                 function, _, *operands = args
                 return function(*operands)
             if not (seen.allows_own_backward or is_control(cls)):
-                are_active = [*map(_is_active, args)]
-                return functions.call(cls, args, are_active, _linearly)
+                own = seen.functions.get(cls) or functions.own_of(cls)
+                return functions.call(own, args, [*map(_is_active, args)], _linearly)
             _notice(seen, cls)
         return original.__get__(None, cls)(*args, **kwargs)
 
@@ -379,16 +380,24 @@ def _is_active(x: Any) -> bool:
 
 
 def _notice(seen: Seen, function: Any) -> None:
-    """Refuses a function with its own backward function, or reads its forward computation."""
+    """Reads the backward function that a function has, or its forward computation."""
     if is_control(function):
         return
     if not seen.allows_own_backward:
-        message = f"'{function.__name__}' has its own backward function, at {caller()}"
-        raise UnsupportedError(f"{message}: {ADVICE}")
-    if function not in seen.entered:
+        _replace(seen, function)
+    elif function not in seen.entered:
         seen.entered.add(function)
         replacement = staticmethod(_without_stops(function.forward))
         seen.stack.enter_context(patch.object(function, "forward", replacement))
+
+
+def _replace(seen: Seen, function: Any) -> None:
+    """Replaces what a function is made of, which torch calls: its `apply` was stored before."""
+    if function in seen.functions:
+        return
+    own = seen.functions[function] = functions.own_of(function)
+    for name, part in functions.stand_ins(own, _linearly).items():
+        seen.stack.enter_context(patch.object(function, name, staticmethod(part)))
 
 
 def _without_stops(forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -446,6 +455,15 @@ def _other(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda _, *args, **kwargs: function(*args, **kwargs)
 
 
+def _backward(original: Any, *args: Any, **kwargs: Any) -> Any:
+    """`autograd.backward`: inside of a backward function, where nothing stops gradients, there
+    are no leaves that would keep them.
+    """
+    if (seen := _SEEN.get()) is not None and seen.depth:
+        raise UnsupportedError("autograd runs in it")
+    return original(*args, **kwargs)
+
+
 _HOOKS = "hooks that change gradients may not be noticed"
 _INFERENCE = "gradients may pass through its inference mode"
 _PIECES = (
@@ -467,7 +485,7 @@ _PIECES = (
         for owner, name, function in derivatives.TRANSFORMS
     ),
     Piece("SymBool", "__bool__", _while_watching(_bool), "checks of numbers are refused"),
-    Piece("autograd", "backward", _while_watching(derivatives.backward), "gradients may be missing"),
+    Piece("autograd", "backward", _while_watching(_backward), "gradients may be missing"),
     Piece("autograd.graph", "register_multi_grad_hook", _while_watching(_hooked), _HOOKS),
     Piece("autograd.graph.saved_tensors_hooks", "__enter__", _while_watching(_enter_hooks), _HOOKS),
     Piece("autograd.graph.node_creation_hook", "__enter__", _while_watching(_hooked), ""),
