@@ -113,7 +113,7 @@ def _learn(x: Operand, value: bool, makers: Makers, known: dict[Tensor, bool]) -
     elif maker.name in _OF_OPERAND or (maker.name, value) in _TELLING:
         for operand in maker.operands:
             _learn(operand, value, makers, known)
-    elif (maker.name, value, maker.operands[-1]) in _IS_ZERO:
+    elif (maker.name, value, *maker.operands[1:]) in _IS_ZERO:
         _learn(_counted(maker.operands[0], makers), False, makers, known)
 
 

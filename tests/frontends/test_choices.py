@@ -135,6 +135,7 @@ RIGHT: dict[str, Callable[..., Any]] = {
     "asked twice": flagged,
     "asked, and written": written,
     "a parameter": lambda net, x: net.first(x) if net.gate > 0 else x,
+    "the parameter itself": lambda net, x: net.first(x) if net.gate else x,
     "its sign": lambda net, x: x * net.gate if (net.gate * x.sum()) > 0 else x / net.gate,
     "of several": lambda net, x: (x.sin(), x * 2) if x.sum() > 0 else (net.first(x), x * 2),
     "equal ones": lambda net, x: x if torch.equal(x, x.abs()) else net.first(x),
@@ -172,6 +173,15 @@ def test_what_changes_nothing_is_no_choice(name: str) -> None:
     names = [op.name for op in graph.operations]
     assert names.count(operation) == count
     assert "any_reduce" not in names
+
+
+def test_an_input_decides() -> None:
+    class Decided(nn.Module):  # type: ignore[misc]
+        def forward(self, x: Tensor, is_on: Tensor) -> Tensor:
+            return x.sin() if is_on else x * 2
+
+    given = ((x, torch.tensor(on)) for x in inputs(2) for on in (True, False))
+    compare(Decided(), *given)
 
 
 @pytest.mark.parametrize("function", [moved, kept])
