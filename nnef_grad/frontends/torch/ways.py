@@ -18,6 +18,8 @@ from nnef_grad.frontends.values import is_known
 from nnef_grad.frontends.view import View
 from nnef_grad.graph.ir import Tensor
 
+_DEPENDS = "what the module returns depends on the values of inputs"
+
 
 class Returned(NamedTuple):
     """What a module returns.
@@ -50,9 +52,7 @@ def read_ways(
     then, otherwise = (read_ways(way, read, buffer, reading) for way in ways.both)
     names, other_names = ([name for name, _ in x.results] for x in (then, otherwise))
     if names != other_names:
-        raise UnsupportedError(
-            "what the module returns depends on the values of inputs"
-        )
+        raise UnsupportedError(f"{_DEPENDS}; at {ways.line}")
     moved = [*dict.fromkeys((*then.updates, *otherwise.updates))]
     xs, ys = (
         [
@@ -75,9 +75,6 @@ def read_ways(
         dict(zip(moved, news, strict=True)),
         then.conditions,
     )
-
-
-_DEPENDS = "what the module returns depends on the values of inputs"
 
 
 def _chosen(
