@@ -141,15 +141,16 @@ def _same(shape: Shape, x: Any, *_: Any) -> Any:
     return Uniform(x.text, shape) if isinstance(x, Uniform) else None
 
 
-def _copied(shape: Shape, x: Any) -> Any:
-    return _fitting(shape, x)
-
-
 def _chosen(shape: Shape, condition: Any, x: Any, y: Any) -> Any:
-    text = getattr(condition, "text", repr(condition))
+    text = _text(condition)
     if text not in (_TRUE, _FALSE):
         return None
     return _fitting(shape, x if text == _TRUE else y)
+
+
+def _text(x: Any) -> str:
+    """That of a literal, or of the only value that elements have."""
+    return x.text if isinstance(x, Uniform) else repr(x)
 
 
 def _fitting(shape: Shape, x: Any) -> Any:
@@ -162,12 +163,12 @@ def _fitting(shape: Shape, x: Any) -> Any:
 
 
 def _summed(shape: Shape, x: Any) -> Any:
-    return Uniform(_ZERO, shape) if getattr(x, "text", "") == _ZERO else None
+    return Uniform(_ZERO, shape) if _text(x) == _ZERO else None
 
 
 def _added(shape: Shape, x: Any, y: Any) -> Any:
     for one, other in ((x, y), (y, x)):
-        if getattr(one, "text", repr(one)) == _ZERO:
+        if _text(one) == _ZERO:
             return _fitting(shape, other)
     return None
 
@@ -182,7 +183,7 @@ def _decided_by(text: str) -> Simplest:
     """What is this if an operand is, and the other operand if one is the opposite."""
 
     def made(shape: Shape, x: Any, y: Any) -> Any:
-        texts = [getattr(operand, "text", repr(operand)) for operand in (x, y)]
+        texts = [_text(operand) for operand in (x, y)]
         if text in texts:
             return Uniform(text, shape)
         for own, other in zip(texts, (y, x), strict=True):
@@ -195,7 +196,7 @@ def _decided_by(text: str) -> Simplest:
 
 _SIMPLER: Mapping[str, Simplest] = {
     **dict.fromkeys((*RESHAPING, "transpose", "tile", "slice"), _same),
-    "copy": _copied,
+    "copy": _fitting,
     "select": _chosen,
     "sum_reduce": _summed,
     "add": _added,

@@ -29,6 +29,11 @@ class Own(NamedTuple):
     backward: Callable[..., Any]
     vjp: Callable[..., Any]
 
+    @property
+    def is_split(self) -> bool:
+        """Whether its context is set up apart."""
+        return self.setup_context is not torch.autograd.Function.setup_context
+
 
 def own_of(function: Any) -> Own:
     """What a function is made of, while nothing is replaced."""
@@ -117,23 +122,24 @@ def stand_ins(
     function: Own, linearly: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> dict[str, Callable[..., Any]]:
     """What torch calls in place of what a function is made of."""
-    is_split = function.setup_context is not torch.autograd.Function.setup_context
 
     def forward(*args: Any) -> Any:
-        given = args if is_split else args[1:]
+        given = args if function.is_split else args[1:]
         are_active = [is_fake(x) and x.is_floating_point() for x in given]
         return call(function, given, are_active, linearly)
 
     def set_up(*_: Any) -> None:
         """There is a context of ours."""
 
-    return {"forward": forward, **({"setup_context": set_up} if is_split else {})}
+    return {
+        "forward": forward,
+        **({"setup_context": set_up} if function.is_split else {}),
+    }
 
 
 def _forward(function: Own, context: Context, args: Sequence[Any]) -> Any:
     """The results, by either of the two forms of such functions."""
-    default = torch.autograd.Function.setup_context
-    if function.setup_context is default:
+    if not function.is_split:
         return function.forward(context, *args)
     result = function.forward(*args)
     function.setup_context(context, tuple(args), result)
