@@ -126,7 +126,7 @@ def load(
             document's extension lines say.
         symbols: numbers for symbolic extents in tract's dialect.
         unroll: the most steps of a loop in tract's dialect to unroll. Longer loops stay
-            loops, which only tract runs.
+            loops, which ONNX and tract run.
         constants: arrays for inputs that become constants, by name, or a number for all
             elements of one. What follows from constants alone is computed here.
 

@@ -149,6 +149,7 @@ def open_model(path: str, options: Options) -> Opened:
             batch=options.batch,
             symbols=options.symbols,
             constants=options.constants,
+            unroll=options.unroll,
         )
         return Opened(read.graph, options.rules, read.data, in_file=read.in_file)
     if path.endswith(TFLITE):
@@ -170,7 +171,7 @@ def _program(path: str, options: Options) -> Opened:
     if options.input_shapes:
         message = "the inputs of a program of PyTorch have the shapes of its export"
         raise UsageError(f"{message}: give numbers to its symbols instead")
-    model = from_torch(path, constants=options.constants)
+    model = from_torch(path, constants=options.constants, unroll=options.unroll)
     numbers = dict(options.symbols or {})
     if options.batch is not None:
         symbols = symbols_of(tuple(x.shape[:1] for x in model.graph.inputs))

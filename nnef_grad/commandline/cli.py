@@ -278,8 +278,8 @@ OPTIONS: Groups = {
         ),
         option(
             "--unroll",
-            "Unroll a loop of tract's dialect if it has at most N steps; by default 4 for "
-            "the target tract, which runs loops, and 1,000 for others.",
+            "Unroll a loop, such as a recurrent layer, if it has at most N steps; by default 4 "
+            "for the target tract, 64 for onnx, which run loops, and 1,000 for others.",
             type=click.IntRange(min=0),
             metavar="N",
         ),

@@ -40,6 +40,7 @@ from nnef_grad.storage.output import (
     onnx_target,
     refuse_loss,
     refuse_output,
+    target_at,
 )
 
 
@@ -66,7 +67,7 @@ def compile_model(
         _refuse_forward(forward, out, model, force)
     checking.refuse((model, out, forward or out))
     with progress.stage("reading"):
-        opened = reading.open(model, target)
+        opened = reading.open(model, target_at(out, target))
         graph, stored = opened.graph, opened.stored
     with progress.stage("differentiating"):
         whole = deriving.backward(opened)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import nnef_grad
 from nnef_grad.base.errors import UsageError, is_bug
 from nnef_grad.commandline import console
-from nnef_grad.emit.bodies import LONGEST, SHORT
+from nnef_grad.emit.bodies import most_steps
 from nnef_grad.graph.symbols import example_sizes
 from nnef_grad.model import Options, from_source
 from nnef_grad.opening import PROGRAM, TFLITE, Opened, in_standard_names, open_model
@@ -49,8 +49,6 @@ class Reading:
         return opened
 
     def _open(self, model: str, target: str) -> Opened:
-        # tract loads a loop faster than its steps, but for the shortest.
-        usual = SHORT if target == "tract" else LONGEST
         options = Options(
             dict(map(_shape, self.input_shape)),
             self.batch,
@@ -59,7 +57,7 @@ class Reading:
             self.lenient,
             self.dialect,
             dict(map(_symbol, self.symbol)),
-            usual if self.unroll is None else self.unroll,
+            most_steps(target) if self.unroll is None else self.unroll,
             dict(chain.from_iterable(map(_constants, self.constant))),
         )
         if model == console.PIPE:

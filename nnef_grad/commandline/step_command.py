@@ -33,7 +33,7 @@ from nnef_grad.language.types import SCALAR
 from nnef_grad.model import declared_variables
 from nnef_grad.opening import Opened
 from nnef_grad.storage.files import refuse_existing, writing
-from nnef_grad.storage.output import is_onnx, onnx_target
+from nnef_grad.storage.output import is_onnx, target_at
 from nnef_grad.training.forms import Form, Step
 from nnef_grad.training.saving import save_step
 
@@ -58,12 +58,13 @@ def make_step(
     _refuse_start(start, out, force)
     checking.refuse((model, out))
     with progress.stage("reading"):
+        refuse_target(out, target)
+        target = target_at(out, target)
         opened = reading.open(model, target)
     graph = opened.graph
     if is_onnx(out):
-        # The target and the form of the state follow from it.
-        refuse_target(out, target)
-        target, state = onnx_target(target), state or "inputs"
+        # The form of the state follows from it.
+        state = state or "inputs"
     with progress.stage("differentiating"):
         step = nnef_grad.training_step(
             opened.torch or graph,

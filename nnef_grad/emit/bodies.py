@@ -150,8 +150,14 @@ def _hints(
 
 # A graph that is longer would take minutes to load.
 LONGEST = 1000
-# So many steps one after the other are about as fast as a loop, where there are loops.
-SHORT = 4
+# So many steps one after the other are no slower than a loop, in targets that have loops:
+# they run without its overhead, but loading takes more than linear time.
+_SHORT = {"tract": 4, "onnx": 64}
+
+
+def most_steps(target: str) -> int:
+    """The most steps of a loop that are put one after the other for a target."""
+    return _SHORT.get(target, LONGEST)
 
 
 def emit_loop(

@@ -18,6 +18,7 @@ from nnef_grad.base.errors import InvalidGraphError, Problem, located, suggestio
 from nnef_grad.base.source import Source, Span
 from nnef_grad.emit.arguments import bind, freeze
 from nnef_grad.emit.arithmetic import MAX_ITEMS, compute
+from nnef_grad.emit.bodies import LONGEST
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import VISIT, Evaluator, Scope
 from nnef_grad.frontends.arguments import fit, match
@@ -70,6 +71,7 @@ class Reading(Evaluator):
         warnings: what was ignored, or may mean something else.
         sizes: how far from zero some integers are at most, of which no range tells that.
         whole: the extents that scalars are, where they were converted from these.
+        unroll: the most steps of a loop that are put one after the other.
     """
 
     def __init__(
@@ -80,9 +82,8 @@ class Reading(Evaluator):
         self.fragments: Mapping[str, Fragment] = {}
         self.compounds = compounds
         self.warnings: list[Problem] = []
-        self.sizes: dict[Tensor, float] = {}
-        self.whole: dict[Tensor, Any] = {}
-        self.work, self.most_work = 0, MOST_WORK
+        self.sizes, self.whole = dict[Tensor, float](), dict[Tensor, Any]()
+        self.work, self.most_work, self.unroll = 0, MOST_WORK, LONGEST
         self._ranges: dict[Emitter, Ranges] = {}
 
     def spend(self, work: Dimension) -> None:
@@ -495,6 +496,5 @@ def _check_results(fragment: Fragment, place: Span) -> None:
         raise InvalidGraphError(message, place)
     assigned = {i.name for s in fragment.body for i in identifiers(s.target)}
     for result in fragment.results:
-        if result.name not in assigned:
-            message = f"result '{result.name}' is not assigned"
-            raise InvalidGraphError(message, result.span)
+        if (name := result.name) not in assigned:
+            raise InvalidGraphError(f"result '{name}' is not assigned", result.span)

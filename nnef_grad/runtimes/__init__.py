@@ -46,11 +46,13 @@ class Runtime:
         name: what the user calls it, and the module that has it.
         packages: what has to be installed.
         precisions: the types of the numbers that it computes with.
+        target: what graphs are made for that it is to run.
     """
 
     name: str
     packages: tuple[str, ...]
     precisions: tuple[str, ...]
+    target: str
 
     def compile(
         self, graph: Graph, data: Data | None = None, threads: int | None = None
@@ -92,12 +94,12 @@ class Compiled:
 RUNTIMES = {
     runtime.name: runtime
     for runtime in (
-        Runtime("onnxruntime", ("onnx", "onnxruntime"), _SINGLE),
-        Runtime("openvino", ("onnx", "openvino"), _SINGLE),
-        Runtime("tract", ("tract",), _SINGLE),
-        Runtime("khronos", ("torch",), _EITHER),
-        Runtime("numpy", (), _EITHER),
-        Runtime("fastest", (), _SINGLE),
+        Runtime("onnxruntime", ("onnx", "onnxruntime"), _SINGLE, "onnx"),
+        Runtime("openvino", ("onnx", "openvino"), _SINGLE, "onnx"),
+        Runtime("tract", ("tract",), _SINGLE, "tract"),
+        Runtime("khronos", ("torch",), _EITHER, "khronos"),
+        Runtime("numpy", (), _EITHER, "nnef"),
+        Runtime("fastest", (), _SINGLE, "onnx"),
     )
 }
 

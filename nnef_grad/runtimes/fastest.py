@@ -12,11 +12,14 @@ import numpy as np
 from nnef_grad.base.arrays import Array, Data
 from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.graph.ir import Graph
+from nnef_grad.graph.loops import is_loop
 from nnef_grad.runtimes import RUNTIMES, Run, Runtime
 
 # Those that are compared, in single precision all of them, and the one that is always there.
 _COMPARED = ("onnxruntime", "openvino")
 _LAST = "numpy"
+# It has no loops: their steps, one after the other, take long to load.
+_WITHOUT_LOOPS = {"openvino"}
 # A runtime is run so often, and the least time counts.
 _RUNS = 3
 # By their orders of sums, results in single precision differ by such shares of the largest
@@ -64,7 +67,10 @@ class Fastest:
 def _compiled(graph: Graph, data: Data, threads: int | None) -> dict[str, Run]:
     """The function in each runtime that is installed and takes the graph."""
     runs: dict[str, Run] = {}
+    has_loops = any(map(is_loop, graph.operations))
     for runtime in filter(_is_installed, map(RUNTIMES.__getitem__, _COMPARED)):
+        if has_loops and runtime.name in _WITHOUT_LOOPS:
+            continue
         try:
             runs[runtime.name] = runtime.compile(graph, data, threads)
         except UnsupportedError:

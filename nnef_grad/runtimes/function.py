@@ -22,6 +22,7 @@ from nnef_grad.base.errors import UsageError, listed, refuse_unknown
 from nnef_grad.base.frozen import NOTHING
 from nnef_grad.base.public import public
 from nnef_grad.base.source import Source
+from nnef_grad.emit.bodies import most_steps
 from nnef_grad.frontends.onnx.model import Model as OnnxModel
 from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.graph.extents import as_numbers
@@ -106,8 +107,11 @@ def function(
         NnefGradError: the model cannot be read or differentiated; a name is unknown; the
             runtime is unknown, is not installed, or cannot load the graph.
     """
+    used = find_runtime(runtime)
     options = Options(
-        input_shapes, batch, (), rules, lenient, dialect, symbols, constants=constants
+        *(input_shapes, batch, (), rules, lenient, dialect, symbols),
+        unroll=most_steps(used.target),
+        constants=constants,
     )
     opened, backward = _opened(model, options, data, example_inputs), None
     arrays = opened.arrays
@@ -122,7 +126,7 @@ def function(
         settings = {"wrt": wrt, "outputs": outputs, "stop": stop}
         backward = _derived(opened, derivative, settings, per_example)
     names = _Names.of(opened, backward)
-    run = find_runtime(runtime).compile(backward.graph, arrays, threads)
+    run = used.compile(backward.graph, arrays, threads)
     return Function(opened, backward, names, run)
 
 
@@ -151,7 +155,11 @@ def _opened(
     from nnef_grad.frontends.torch import from_torch
 
     read = from_torch(
-        model, example_inputs, batch=options.batch, constants=options.constants
+        model,
+        example_inputs,
+        batch=options.batch,
+        constants=options.constants,
+        unroll=options.unroll,
     )
     return _opened(read, options, None, ())
 

@@ -53,6 +53,11 @@ def onnx_target(target: str) -> str:
     return target if target in ONNX_TARGETS else "onnx"
 
 
+def target_at(path: PathLike, target: str) -> str:
+    """The target of what is written at a path."""
+    return onnx_target(target) if is_onnx(path) else target
+
+
 def is_onnx(path: PathLike) -> bool:
     """Whether a path is that of an ONNX file."""
     return os.fspath(path).lower().endswith(".onnx")

@@ -356,6 +356,14 @@ def collecting_several_ways(op: Operation) -> bool:
 
 
 @Condition
+def scanning_in_vain(op: Operation) -> bool:
+    """No step reads a part of what is scanned."""
+    loop = loop_of(op)
+    read = {x for inner in loop.body.operations for x in inner.inputs}
+    return read.isdisjoint(loop.parts)
+
+
+@Condition
 def making_constants(op: Operation) -> bool:
     """No result of a step depends on a state or a part."""
     loop = loop_of(op)

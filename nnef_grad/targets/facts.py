@@ -265,6 +265,9 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     # Loops. What a step makes of what is collected as well is made after the loop, with the
     # parts in the order of that; so is what is the same at each step, which fails.
     (LOOP, "tract", when.collecting_several_ways | when.making_constants),
+    (LOOP, "tract", when.scanning_in_vain),
+    # A state that is made element by element of a part, in its memory, is lost.
+    (LOOP, "openvino", when.always),
     # Sampling
     ("nearest_upsample", "khronos tract", when.always),
     ("multilinear_upsample", "khronos", when.above_rank(4) | when.not_by_two),

@@ -10,7 +10,7 @@ from support.dialect_differences import LANGUAGE, OPERATIONS
 from support.dialect_models import models
 from support.tables import FOLDER, csv_of, hold
 
-from nnef_grad.emit.bodies import LONGEST, SHORT
+from nnef_grad.emit.bodies import LONGEST, most_steps
 from nnef_grad.frontends.tract import operations as _operations  # noqa: F401
 from nnef_grad.frontends.tract.evaluation import EXPANSIONS
 from nnef_grad.frontends.tract.library import IDIOM_FILE, IDIOMS, REFUSED, TRACT_LIBRARY
@@ -61,7 +61,8 @@ def test_the_table_is_that_of_the_tables(request: pytest.FixtureRequest) -> None
 
 
 def test_the_page_says_how_far_loops_are_unrolled() -> None:
-    limits = f"up to {LONGEST:,} steps, with `--target tract` up to {SHORT}, with"
+    targets = (f"`--target {t}` up to {most_steps(t)}" for t in ("tract", "onnx"))
+    limits = f"up to {LONGEST:,} steps, {', '.join(f'with {x}' for x in targets)}, with"
     assert limits in PAGE.read_text("utf-8")
 
 

@@ -20,6 +20,7 @@ import numpy as np
 import nnef_grad
 from nnef_grad import interop
 from nnef_grad.base.errors import NnefGradError
+from nnef_grad.emit.bodies import most_steps
 from nnef_grad.runtimes import find_runtime
 from support.open_files import TOLERANCE, Arrays, DiffersError, sizes_of
 
@@ -85,9 +86,10 @@ class Engines:
         self.graph = _backward(self._read)
         self.sizes = [*sizes_of(self._read.graph)]
 
-    def closed(self, place: int) -> Closed:
-        """The graph that is made for a size."""
-        read = interop.from_onnx(self.path, symbols=self.sizes[place])
+    def closed(self, place: int, engine: str) -> Closed:
+        """The graph that is made for a size, for an engine."""
+        unroll = most_steps(find_runtime(engine).target)
+        read = interop.from_onnx(self.path, symbols=self.sizes[place], unroll=unroll)
         graph = _backward(read)
         return Closed(graph, read.data, _drawn(graph, place))
 
@@ -96,7 +98,7 @@ class Engines:
         run = find_runtime(engine).compile(self.graph, self._read.data, threads=1)
         for place in range(len(self.sizes)):
             try:
-                closed = self.closed(place)
+                closed = self.closed(place, engine)
             except NnefGradError:
                 yield "refused by the network"
                 continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from nnef_grad.emit.bodies import LONGEST, emit_loop
+from nnef_grad.emit.bodies import emit_loop
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.frontends.expansions.products import linear
 from nnef_grad.frontends.values import shape_of
@@ -103,7 +103,6 @@ def along(
     weights: Weights,
     *,
     is_back: bool,
-    unroll: int = LONGEST,
     is_inside: Any = None,
 ) -> tuple[Any, list[Any]]:
     """The first states of all steps along an axis, and all states after the last one. Without
@@ -114,7 +113,7 @@ def along(
     if weights.of_input is not None:
         products = linear(view, x, weights.of_input, weights.input_bias)
     scanned = [products] if is_inside is None else [products, is_inside]
-    if may_exceed(shape_of(x)[axis], unroll):
+    if may_exceed(shape_of(x)[axis], view.reading.unroll):
         way = Way(axis, -1 if is_back else 1)
         return _loop(view, cell, scanned, way, states, weights)
     steps = [view("unstack", each, axis=axis, hint="parts") for each in scanned]

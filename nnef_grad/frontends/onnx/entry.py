@@ -11,6 +11,7 @@ from typing import Any
 
 from nnef_grad.base.errors import NnefGradError, UsageError, is_bug
 from nnef_grad.base.public import public
+from nnef_grad.emit.bodies import LONGEST
 from nnef_grad.frontends.onnx.model import Model
 from nnef_grad.storage.files import PathLike, reading
 
@@ -23,6 +24,7 @@ def from_onnx(
     batch: int | None = None,
     symbols: Mapping[str, int] | None = None,
     constants: Mapping[str, Any] | None = None,
+    unroll: int = LONGEST,
 ) -> Model:
     """The graph of an ONNX file. Inputs, outputs and variables keep their names, as far
     as NNEF allows; labels of variables are their names in the file.
@@ -41,6 +43,8 @@ def from_onnx(
         constants: arrays for inputs that become constants, by their names in the file, or
             a number for all elements of one. What follows from constants alone is
             computed here, conditions among it.
+        unroll: the most steps of a loop or a recurrent layer to unroll. Longer ones stay
+            loops, which ONNX and tract run.
 
     Raises:
         UsageError: the file cannot be read, or shapes or symbols do not fit.
@@ -50,7 +54,9 @@ def from_onnx(
     from nnef_grad.frontends.onnx import graph
 
     model, arrays = _load(path)
-    given = graph.Given(input_shapes or {}, batch, symbols or {}, constants or {})
+    given = graph.Given(
+        input_shapes or {}, batch, symbols or {}, constants or {}, unroll
+    )
     with _blaming(path):
         return graph.read(model, arrays, os.fspath(path), given)
 

@@ -52,13 +52,14 @@ _OF_ROWS = LAYERS | {"batch_normalization"}
 
 class Given(NamedTuple):
     """What the caller says of inputs: shapes and constants, by the names of inputs, the first
-    extent of all of them, and numbers of symbols.
+    extent of all of them, and numbers of symbols; and the most steps of a loop to unroll.
     """
 
     shapes: Mapping[str, Sequence[int]]
     batch: int | None
     symbols: Mapping[str, int]
     constants: Constants
+    unroll: int
 
 
 def read(model: Any, arrays: Mapping[str, Array], name: str, given: Given) -> Model:
@@ -73,7 +74,7 @@ def read(model: Any, arrays: Mapping[str, Array], name: str, given: Given) -> Mo
     texts = without_texts(graph, name)
     _refuse_operations(graph, name)
     # What onnx has inferred is not so for other shapes.
-    is_other = any((given.shapes, given.batch, given.symbols, given.constants))
+    is_other = any(given[:-1])
     infos = () if is_other else (*graph.value_info, *graph.output)
     inferred = {v.name: s for v in infos if (s := _shape(v.type)) is not None}
     inputs = [v for v in graph.input if v.name not in arrays]
@@ -90,6 +91,7 @@ def read(model: Any, arrays: Mapping[str, Array], name: str, given: Given) -> Mo
     def read_with(facts: Facts) -> Model:
         reading = ModelReading(name, model.opset_import, inferred)
         reading.most_work, reading.read = most, {*names}
+        reading.unroll = given.unroll
         extents = _input_shapes(inputs, given, facts)
         known = {
             name: array if name in fixed else _value(reading, name, array)

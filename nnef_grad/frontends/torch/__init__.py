@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
+from nnef_grad.emit.bodies import LONGEST
 from nnef_grad.frontends.torch.model import Drawn, TorchModel
 from nnef_grad.storage.files import PathLike
 
@@ -53,6 +54,7 @@ def from_torch(
     dynamic_shapes: Any = None,
     allow_own_backward: bool = False,
     constants: Mapping[str, Any] | None = None,
+    unroll: int = LONGEST,
 ) -> TorchModel:
     """The graph of a PyTorch module in its current mode; call `module.eval()` for
     evaluation.
@@ -76,6 +78,8 @@ def from_torch(
         constants: arrays for inputs of the graph that become constants, by name, or a
             number for all elements of one. What follows from constants alone is
             computed here.
+        unroll: the most steps of a recurrent layer to unroll. Longer ones stay loops,
+            which ONNX and tract run.
 
     Returns:
         The graph. Its outputs are the tensors that the module returns, in order, named
@@ -100,6 +104,7 @@ def from_torch(
         dynamic_shapes,
         allow_own_backward,
         constants or {},
+        unroll,
     )
     for problem in model.graph.warnings:
         # Of the line that calls this function.

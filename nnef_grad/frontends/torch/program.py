@@ -46,7 +46,7 @@ from nnef_grad.frontends.torch.nodes import USERS, reachable
 from nnef_grad.frontends.torch.reading import ProgramReading
 from nnef_grad.frontends.torch.silence import silence
 from nnef_grad.frontends.torch.symbols import of_batch, symbols_of
-from nnef_grad.frontends.torch.ways import Returned, read_ways
+from nnef_grad.frontends.torch.ways import Number, Returned, read_ways
 from nnef_grad.frontends.values import is_known, shape_of
 from nnef_grad.graph.facts import Facts
 from nnef_grad.graph.ir import Graph, Tensor
@@ -67,6 +67,7 @@ def read(
     dynamic_shapes: Any,
     allow_own_backward: bool,
     constants: Constants,
+    unroll: int,
 ) -> TorchModel:
     """See `from_torch`."""
     own: dict[str, Any] = {}
@@ -98,6 +99,7 @@ def read(
 
     def read_with(facts: Facts) -> TorchModel:
         made = _Program(ways, dynamic_shapes, batch, own, constants)
+        made.reading.unroll = unroll
         if not is_file:
             # Whoever has a module could compute as much in it.
             made.reading.most_work = sys.maxsize
@@ -168,7 +170,8 @@ class _Program:
     def model(self, name: str) -> TorchModel:
         """The graph, and what torch calls its variables."""
         returned = read_ways(self.ways, self._read, self._buffer, self.reading)
-        return self._finished(name, returned.results, returned.updates)
+        results = [(n, x) for n, x in returned.results if not isinstance(x, Number)]
+        return self._finished(name, results, returned.updates)
 
     def _read(self, captured: Captured) -> Returned:
         """What the module returns on one of the ways."""
@@ -269,7 +272,10 @@ class _Program:
                 path = next(paths, None)
                 if path is None:
                     conditions.append(value)
-                elif not isinstance(spec.arg, (ConstantArgument, SymIntArgument)):
+                elif isinstance(spec.arg, ConstantArgument):
+                    if isinstance(value, (int, float)):
+                        results.append(("_".join(path) or "output", Number(value)))
+                elif not isinstance(spec.arg, SymIntArgument):
                     name = "_".join(path) or "output"
                     if is_complex(value):
                         message = f"the output '{name}' is complex"
@@ -291,7 +297,7 @@ class _Program:
                 updates[target] = value
             elif spec.kind is OutputKind.USER_INPUT_MUTATION:
                 message = f"the module writes into its input '{target}'"
-                raise UnsupportedError(f"{message}: let it write into a clone")
+                self._warn(f"{message}, which stays as it is here")
         return Returned(results, updates, conditions)
 
     def _warn(self, message: str) -> None:

@@ -89,7 +89,7 @@ class DocumentReading(Reading):
         self.scope_library = extended(document.fragments, declared)
         self.symbols = symbols
         self.symbol_names = symbol_names(symbols)
-        self.given = given
+        self.given, self.unroll = given, given.unroll
         self.is_in_loop = False
         self.numbers: set[Tensor] = set()
         self.failed: set[str] = set()

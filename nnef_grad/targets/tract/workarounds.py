@@ -6,9 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nnef_grad.emit.bodies import is_short, unrolled
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import has_symbols
-from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of, tensors
+from nnef_grad.graph.ir import (
+    LOOP,
+    Graph,
+    Operand,
+    Operation,
+    Tensor,
+    shape_of,
+    tensors,
+)
+from nnef_grad.graph.loops import loop_of
 from nnef_grad.ops.parts import section, slice_positions
 from nnef_grad.ops.traits import ELEMENTWISE, PRODUCTS
 from nnef_grad.targets.passes import MOVES, leads_to_filter, sources
@@ -23,6 +33,27 @@ def _reached(graph: Graph, starts: When, passes: When) -> set[Tensor]:
         if starts(op) or (passes(op) and not after.isdisjoint(op.inputs)):
             after.update(op.outputs)
     return after
+
+
+# ---- Loops, and constants ----
+
+
+def _fed(graph: Graph) -> set[Tensor]:
+    """The tensors that depend on inputs."""
+    return _reached(graph, lambda op: op.name == "external", lambda op: True)
+
+
+def _scans_data(op: Operation, near: Relations) -> bool:
+    """Whether steps could be put one after the other that scan what is known in advance."""
+    scanned = op.inputs[-len(loop_of(op).scanned) :]
+    return is_short(op) and not near.fact(_fed).issuperset(scanned)
+
+
+@each(LOOP)
+@where(_scans_data)
+def put_steps(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """The steps of a loop that scans constants: tract gives these to each step whole."""
+    return unrolled(emit, op)
 
 
 # ---- Slices with a stride, and reshapes ----

@@ -15,7 +15,6 @@ import numpy as np
 from onnx.numpy_helper import to_array
 
 from nnef_grad.emit.arithmetic import MAX_TENSORS
-from nnef_grad.emit.bodies import LONGEST
 from nnef_grad.frontends.expansions.branches import chosen
 from nnef_grad.frontends.expansions.loops import loop
 from nnef_grad.frontends.onnx.counters import counted
@@ -153,7 +152,7 @@ def _loop(node: Node, limit: Any, condition: Any, *states: Any) -> list[Any]:
         own = _loop(form.node, form.count, None, *form.states.values())
         return form.results(own)
     count = _MOST + 1 if limit is None else known_number(node, limit, "its length")
-    if limit is None or not may_exceed(count, LONGEST):
+    if limit is None or not may_exceed(count, node.reading.unroll):
         return _one_by_one(node, count, condition, states)
     numbers = node("cast", node.positions(count, 0, 1), dtype="integer", hint="numbers")
     outward = [Way(0)] * (len(node.attributes["body"].output) - 1 - len(states))

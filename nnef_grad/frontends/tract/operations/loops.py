@@ -71,7 +71,7 @@ def scan(
     wanted = _Scan(scanned, full, state, output)
     _check(view, fragment, wanted)
     with document(view).in_loop():
-        if may_exceed(count, document(view).given.unroll):
+        if may_exceed(count, view.reading.unroll):
             results = _Kept(view, fragment, wanted).results(count)
         else:
             results = _unrolled(view, fragment, wanted, count)
@@ -111,10 +111,7 @@ def gru(
         return [view.expand("tract_core_gru_epilogue", *operands, hidden=hidden)]
 
     states = [view.reshaped(start, [shape[0], hidden], "start")]
-    most = document(view).given.unroll
-    rows, (end,) = along(
-        view, cell, x, 1, states, weights, is_back=chunk < 0, unroll=most
-    )
+    rows, (end,) = along(view, cell, x, 1, states, weights, is_back=chunk < 0)
     # tract leaves what is not emitted empty.
     return rows if emit_y else None, view("unsqueeze", end, axes=[1])
 

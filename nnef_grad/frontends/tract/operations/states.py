@@ -9,7 +9,7 @@ from typing import Any
 from nnef_grad.frontends.expansions.loops import Weights, along
 from nnef_grad.frontends.expansions.products import shared
 from nnef_grad.frontends.expansions.windows import Axis, conv
-from nnef_grad.frontends.tract.evaluation import document, expansion
+from nnef_grad.frontends.tract.evaluation import expansion
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.frontends.view import View
 
@@ -61,8 +61,5 @@ def delta_network(
     )
     packed = view("concat", rows, hint="steps", axis=4)
     states, weights = [nothing, state], Weights(None, None)
-    unroll = document(view).given.unroll
-    made, (_, last) = along(
-        view, cell, packed, 1, states, weights, is_back=False, unroll=unroll
-    )
+    made, (_, last) = along(view, cell, packed, 1, states, weights, is_back=False)
     return view("squeeze", made, axes=[3]), last
