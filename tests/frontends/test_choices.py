@@ -127,6 +127,21 @@ def otherwise_raised(net: Any, x: Tensor) -> Tensor:
     raise ValueError("too large")
 
 
+def present(net: Any, x: Tensor) -> Any:
+    """A mean over what is there: a number of Python, where nothing is."""
+    losses = [net.first(row).sum() for row in x if row.sum() > 0]
+    return sum(losses) / len(losses) if losses else 0
+
+
+def squeezed(net: Any, x: Tensor) -> Tensor:
+    """Rows that a mask takes are no axis of extent 1, though the mask has a single element."""
+    y = x.sum().reshape(1).sin()
+    valid = y > 0
+    if valid.any():
+        y[valid] = (y[valid] * net.gate).squeeze()
+    return y.squeeze()
+
+
 RIGHT: dict[str, Callable[..., Any]] = {
     "a way out": lambda net, x: net.first(x) if x.mean() > 0 else x.exp(),
     "nested": nested,
@@ -142,6 +157,8 @@ RIGHT: dict[str, Callable[..., Any]] = {
     "a mask": put,
     "masks": put_if_any_is,
     "a sum": summed,
+    "a number, or a tensor": present,
+    "a squeezed row": squeezed,
     "by where": lambda net, x: torch.where(x < 0, net.first(x), x) if (x < 0).any() else x,
     "a check": checked,
     "a check by both": otherwise_raised,

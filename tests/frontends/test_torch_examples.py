@@ -30,7 +30,6 @@ REFUSED = {
     "dynamic_shape_map": ("write out", "`map`: an operation with an axis for the batch"),
     "dynamic_shape_round": ("Constraints violated", "torch cannot export it: what it rounds is not known to be in range"),
     "scalar_output": ("returns no tensor", "it returns a number, no tensor"),
-    "user_input_mutation": ("writes into its input", "it writes into its input: write into a clone"),
 }  # fmt: skip
 # Of which there is nothing to differentiate.
 WITHOUT_GRADIENT = {"dynamic_shape_constructor"}

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import nnef_grad
 from nnef_grad import interop
+from nnef_grad.autodiff.backward import Backward
 from nnef_grad.frontends.torch.capture import plain
 from nnef_grad.frontends.torch.complexes import in_parts
 from nnef_grad.graph.extents import Extent
@@ -48,14 +49,21 @@ def compare(
         What `from_torch` has returned.
     """
     model = interop.from_torch(module, inputs, **options)
-    backward = nnef_grad.differentiate(
-        model.graph, wrt=_wrt(model), outputs=_outputs(model), with_outputs=True
-    )
+    backward = _backward(model)
     # Names are those inside of what compiles a module, or spreads it over devices.
     module = plain(module)
     for given in [inputs, *(x for x in fresh if x is not None)]:
         _compare_at(module, model, backward, given, seed, tolerance, uses_mode)
     return model
+
+
+def _backward(model: Any) -> Backward:
+    """The gradients and the outputs; the outputs alone, if none has a gradient."""
+    if not (outputs := _outputs(model)):
+        return Backward(model.graph, {}, {}, (), 0, ())
+    return nnef_grad.differentiate(
+        model.graph, wrt=_wrt(model), outputs=outputs, with_outputs=True
+    )
 
 
 def _outputs(model: Any) -> list[str]:
@@ -94,15 +102,15 @@ def _compare_at(
         _exact, dict(given) if isinstance(given, Mapping) else tuple(given)
     )
     leaves = [x for x in pytree.tree_leaves(moved) if isinstance(x, torch.Tensor)]
-    args, kwargs = ((), moved) if isinstance(moved, Mapping) else (moved, {})
+    passed = pytree.tree_map(_cloned, moved) if _writes_into_inputs(model) else moved
+    args, kwargs = ((), passed) if isinstance(passed, Mapping) else (passed, {})
     random = np.random.default_rng(seed)
     drawn = model.draw(random, _extents(model, leaves))
     before = {name: x.clone() for name, x in exact.named_buffers()}
     replay = Replay(drawn.values()) if drawn else nullcontext()
     with _double_precision(uses_mode), replay:
         result = exact(*args, **kwargs)
-    leaves_of_result = pytree.tree_leaves(result)
-    outputs = [y for y in leaves_of_result if isinstance(y, torch.Tensor) and y.numel()]
+    outputs = _tensors(pytree.tree_leaves(result), model)
     names = model.graph.output_names[: len(outputs)]
     places = model.places
     fed = {name: leaves[place].detach().numpy() for name, place in places.items()}
@@ -147,6 +155,14 @@ def _compare_at(
         if x.is_floating_point():
             mine = by_place.get(place, np.zeros(tuple(x.shape)))
             _assert_close(mine, _gradient(x), f"gradient of input {place}", tolerance)
+
+
+def _tensors(leaves: Sequence[Any], model: Any) -> list[Any]:
+    """The tensors that are returned, and numbers in the place of those that there may be."""
+    tensors = [y for y in leaves if isinstance(y, torch.Tensor) and y.numel()]
+    if tensors or not (model.graph.outputs[len(model.updates) :]):
+        return tensors
+    return [torch.tensor(float(y), dtype=torch.float64) for y in leaves]
 
 
 def _in_double_precision(module: Any) -> Any:
@@ -306,6 +322,15 @@ def _exact(x: Any) -> Any:
     if made.is_floating_point():
         made = made.double().requires_grad_()
     return made
+
+
+def _writes_into_inputs(model: Any) -> bool:
+    return any("writes into its input" in w.message for w in model.graph.warnings)
+
+
+def _cloned(x: Any) -> Any:
+    """What may be written into, though it has a gradient."""
+    return x.clone() if isinstance(x, torch.Tensor) else x
 
 
 def _double(data: Mapping[str, Any]) -> dict[str, Any]:

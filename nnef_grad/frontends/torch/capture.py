@@ -25,6 +25,7 @@ from nnef_grad.frontends.torch.choices import (
 from nnef_grad.frontends.torch.internals import compiled, hooks, pytree
 from nnef_grad.frontends.torch.known import raises
 from nnef_grad.frontends.torch.nodes import is_network
+from nnef_grad.frontends.torch.states import empty_buffers_last
 from nnef_grad.frontends.torch.symbols import is_of_data
 from nnef_grad.frontends.torch.watching import PASSING_ON, Seen, watching
 
@@ -65,6 +66,7 @@ def capture(
 
     def exported(answers: Answers | None = None) -> Captured:
         with (
+            empty_buffers_last(module),
             watching(module, allow_own_backward, answers, changed) as seen,
             _from_the_left(dynamic_shapes),
         ):

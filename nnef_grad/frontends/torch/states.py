@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,6 +27,29 @@ def without_new_attributes(module: nn.Module) -> Iterator[None]:
             for name in values.keys() - old.keys():
                 del values[name]
             values.update((n, x) for n, x in old.items() if is_fake(values.get(n)))
+
+
+@contextmanager
+def empty_buffers_last(module: nn.Module) -> Iterator[None]:
+    """Puts the buffers that are None behind the others: torch.export counts these alone, and
+    looks for them by their places among all.
+    """
+    held = [part._buffers for part in module.modules()]
+    before = [[*buffers] for buffers in held]
+    empty = ([n for n, x in buffers.items() if x is None] for buffers in held)
+    _put_last(held, empty)
+    try:
+        yield
+    finally:
+        _put_last(held, before)
+
+
+def _put_last(held: Sequence[dict[str, Any]], names: Iterable[list[str]]) -> None:
+    """Puts buffers, by their names, behind the others, in this order."""
+    for buffers, last in zip(held, names, strict=True):
+        for name in last:
+            if name in buffers:
+                buffers[name] = buffers.pop(name)
 
 
 def put_back(module: nn.Module, before: Mapping[str, Any]) -> Iterator[str]:

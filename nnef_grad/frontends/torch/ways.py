@@ -9,23 +9,30 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.base.source import Source, Span
 from nnef_grad.emit.assumed import are_equal_where
 from nnef_grad.frontends.expansions.branches import chosen, kind
 from nnef_grad.frontends.torch.choices import Choice, Ways
-from nnef_grad.frontends.values import is_known
+from nnef_grad.frontends.values import dtype_of, is_known
 from nnef_grad.frontends.view import View
 from nnef_grad.graph.ir import Tensor
 
 _DEPENDS = "what the module returns depends on the values of inputs"
 
 
+class Number(NamedTuple):
+    """A number of Python that a module returns, where it may return a tensor as well."""
+
+    value: float
+
+
 class Returned(NamedTuple):
     """What a module returns.
 
     Attributes:
-        results: the tensors, with names.
+        results: the tensors and numbers, with names.
         updates: the new values of buffers, by their names.
         conditions: what Python has asked for on the way.
     """
@@ -49,7 +56,8 @@ def read_ways(
     """
     if not isinstance(ways, Choice):
         return read(ways)
-    then, otherwise = (read_ways(way, read, buffer, reading) for way in ways.both)
+    one, other = (read_ways(way, read, buffer, reading) for way in ways.both)
+    then, otherwise = _with_tensors(one, other), _with_tensors(other, one)
     names, other_names = ([name for name, _ in x.results] for x in (then, otherwise))
     if names != other_names:
         raise UnsupportedError(f"{_DEPENDS}; at {ways.line}")
@@ -75,6 +83,25 @@ def read_ways(
         dict(zip(moved, news, strict=True)),
         then.conditions,
     )
+
+
+def _with_tensors(returned: Returned, other: Returned) -> Returned:
+    """What a module returns, with tensors in place of numbers where it returns these on the
+    other way, and without other numbers.
+    """
+    tensors = {n: x for n, x in other.results if not isinstance(x, Number)}
+    results = [
+        (name, _as_tensor(x, tensors[name]) if isinstance(x, Number) else x)
+        for name, x in returned.results
+        if name in tensors or not isinstance(x, Number)
+    ]
+    return returned._replace(results=results)
+
+
+def _as_tensor(number: Number, other: Any) -> Array:
+    """A number as a tensor of the type of another one."""
+    is_scalar = dtype_of(other) == "scalar"
+    return np.asarray(float(number.value) if is_scalar else number.value)
 
 
 def _chosen(

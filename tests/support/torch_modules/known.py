@@ -132,6 +132,21 @@ class Shared(nn.Module):  # type: ignore[misc]
         return self.second[0](y) + x.clone().mul_(2)
 
 
+class Empty(nn.Module):  # type: ignore[misc]
+    """Buffers that are None come before one that is assigned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", None)
+        self.register_buffer("scale", None)
+        self.register_buffer("total", torch.ones(3))
+        self.register_buffer("shift", torch.full([3], 0.25))
+
+    def forward(self, x: Any) -> Any:
+        self.total = self.total + x.detach().sum(0)
+        return x * self.total + self.shift
+
+
 def looped(self: Any, x: Any) -> Any:
     return torch.while_loop(lambda y: y.sum() < 9, lambda y: (y.exp(),), (x,))[0]
 
@@ -143,6 +158,7 @@ def holds(function: Any, **buffers: torch.Tensor) -> Callable[[], nn.Module]:
 
 MASK = torch.tensor([1.0, 0.0, 2.0])
 CASES: Cases = {
+    "empty buffers": Case(Empty, lambda r: [r(2, 3)]),
     "edges of a graph": Case(holds(convolved, edges=EDGES), lambda r: [r(5, 3)]),
     "a mask": Case(holds(lambda self, x: self.layer(x)[:, self.mask > 0] * self.mask.sum(), mask=MASK), lambda r: [r(2, 3)]),
     "places of a mask": Case(holds(lambda self, x: x[:, self.mask.nonzero()[:, 0]].view(2, 2), mask=MASK), lambda r: [r(2, 3)]),

@@ -145,6 +145,10 @@ def into_input(x: Any) -> Any:
     return x * 2
 
 
+def relu_in_place(x: Any) -> Any:
+    return torch.relu_(x) * 2
+
+
 def copied(x: Any, v: Any) -> Any:
     y = x.clone()
     y[:, :2].copy_(v)
@@ -303,7 +307,8 @@ CASES: Cases = {
     "a chain in place": of(chain_in_place, lambda r: [r(5)]),
     "a causal mask": of(causal_fill, lambda r: [r(2, 3, 3)]),
     "tril_": of(causal_zero, lambda r: [r(3, 3)]),
-    "into an input": of(into_input, lambda r: [r(3)], refused="writes into its input"),
+    "into an input": of(into_input, lambda r: [r(3)]),
+    "relu_ of an input": of(relu_in_place, lambda r: [r(3)]),
     "copy_ into a slice": of(copied, lambda r: [r(2, 3), r(2, 2)]),
     "chunks": of(chunks, lambda r: [r(2, 4)]),
     "slices of slices": of(nested_slices, lambda r: [r(3, 4)]),

@@ -12,6 +12,7 @@ import numpy as np
 from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.expansions.selection import from_begin
 from nnef_grad.frontends.torch.call import Call, aten, without_elements
+from nnef_grad.frontends.torch.symbols import is_number_of_data
 from nnef_grad.frontends.values import converted, shape_of
 from nnef_grad.graph.extents import as_number, has_symbols
 from nnef_grad.graph.ir import Shape, Tensor
@@ -47,7 +48,13 @@ def _squeeze(call: Call, x: Any, axes: Any = None) -> Any:
     rank = len(shape)
     several = np.ravel(range(rank) if axes is None else axes).tolist()
     named = {call.axis(axis, max(rank, 1)) for axis in several}
-    gone = [axis for axis in range(rank) if axis in named and shape[axis] == 1]
+    before = call.node.args[0].meta["val"].shape
+    # How many rows a mask takes, torch does not know: there may be others than one.
+    gone = [
+        axis
+        for axis in range(rank)
+        if axis in named and shape[axis] == 1 and not is_number_of_data(before[axis])
+    ]
     return call("squeeze", x, axes=gone) if gone else x
 
 
