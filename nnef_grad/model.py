@@ -34,6 +34,7 @@ from nnef_grad.language.parser import (
     parse_quantization,
 )
 from nnef_grad.language.syntax import Document
+from nnef_grad.language.typecheck import identifiers
 from nnef_grad.storage import containers, output
 from nnef_grad.storage.containers import Container
 from nnef_grad.storage.data import (
@@ -439,7 +440,9 @@ def from_source(
             stored.refuse_twins(graph.labels.values())
         if quantization is not None:
             library = with_fragments(document.fragments)
-            entries = read_quantization(quantization, graph, library)
+            assigned = document.graph.body if graph.dialect == TRACT else ()
+            numbers = {i.name for s in assigned for i in identifiers(s.target)}
+            entries = read_quantization(quantization, graph, library, numbers)
             graph = replace(graph, quantization=entries)
         if not options.constants:
             return graph

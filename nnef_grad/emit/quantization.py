@@ -6,7 +6,7 @@ literals; those that stand for tensors may be nested arrays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from nnef_grad.base.errors import (
@@ -44,14 +44,20 @@ MISSPELT = 20
 
 
 def read_quantization(
-    source: Source, graph: Graph, library: Library | None = None
+    source: Source,
+    graph: Graph,
+    library: Library | None = None,
+    numbers: Collection[str] = (),
 ) -> dict[str, Quantization]:
     """The entries for the tensors of a graph, checked, by their names, in the graph's order.
     An `InvalidGraphError` names all that is wrong. The operations are those of the library,
-    or else the standard's.
+    or else the standard's. What is said of `numbers`, by their names in the document, is left
+    out: they are no tensors of the graph.
     """
     reader = _Reader(graph, library if library is not None else STDLIB)
     for entry in parse_quantization(source, extended=not has_plain_names(graph)):
+        if entry.tensor in numbers and entry.tensor not in graph.tensors:
+            continue
         try:
             with bounded_nesting(entry.operation.span):
                 reader.read(entry)

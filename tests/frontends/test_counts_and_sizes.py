@@ -163,6 +163,19 @@ def test_quantization_info_is_no_business_of_tract(tmp_path: Path) -> None:
     np.testing.assert_allclose(dx, 2 * x, rtol=1e-6)
 
 
+def test_quantization_info_of_numbers() -> None:
+    """tract writes it of weights that its document has as numbers, which are no tensors here."""
+    text = (
+        f"{HEAD}graph net( x ) -> ( y )\n{{\n    x = external(shape = [1, 1, 4]);\n"
+        "    w = [[[1.0, 2.0]]];\n    y = conv(x, w, 0.0, padding = [(0, 0)]);\n}\n"
+    )
+    quant = f'"w": {INFO}\n"x": {INFO}'
+    graph = nnef_grad.loads(text, quant=quant)
+    assert [*graph.quantization] == ["x"]
+    with pytest.raises(nnef_grad.InvalidGraphError, match="no tensor 'v'"):
+        nnef_grad.loads(text, quant=f'"v": {INFO}')
+
+
 def symbols_spelled(*symbols: str) -> str:
     lines = "".join(f"extension tract_symbol {symbol};\n" for symbol in symbols)
     body = "x = external(shape = [2, __1]); y = tanh(x);"
