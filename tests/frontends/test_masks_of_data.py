@@ -4,6 +4,7 @@ summed; beside torch. Rows that meet, or are counted, are refused.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -60,6 +61,38 @@ def layers(net: Any, x: Tensor) -> Tensor:
     return out
 
 
+def above(x: Tensor, number: float) -> Tensor:
+    return x[x > number]
+
+
+def asked_again(x: Tensor, rows: Tensor) -> Tensor:
+    """What is asked again follows from the answers."""
+    if len(rows) <= 1:
+        return x.sum()
+    y = rows.exp().mean() if len(rows) > 0 and len(rows) != 1 else x.prod()
+    return y if len(rows) < 20 else y * len(rows)
+
+
+def triples(x: Tensor, same: Tensor) -> Tensor:
+    first, second, third = torch.where(same[:, :, None] & ~same[:, None])
+    return above(x[first, second] - x[first, third], 0.1).sum()
+
+
+def contrasted(x: Tensor, classes: Tensor) -> Any:
+    """What metric learning minimizes: over pairs of one class, and of two."""
+    apart = (x[:, None] - x[None]).pow(2).sum(-1)
+    same = (classes[:, None] == classes[None]).byte()
+    other = same ^ 1
+    same.fill_diagonal_(0)
+    loss: Any = 0
+    for pairs, slope in ((torch.where(same), 1.0), (torch.where(other), -1.0)):
+        if len(pairs[0]) > 0:
+            found = above(torch.relu(slope * (apart[pairs] - 8.0)), 0.0)
+            if len(found) >= 1:
+                loss = loss + found.mean()
+    return loss
+
+
 RIGHT: dict[str, Callable[..., Any]] = {
     "branches of a function": lambda net, x, t, m, r: log_tanh(2 * x),
     "layers": lambda net, x, t, m, r: changed(x, r, layers(net, x[r])),
@@ -94,6 +127,30 @@ RIGHT: dict[str, Callable[..., Any]] = {
     "written into": lambda net, x, t, m, r: changed(x, r, changed(x[r], ..., 2.0) * t[r]),
     "columns written into": lambda net, x, t, m, r: changed(x, r, ends(x[r], t[0, 0]).cumsum(1)),
     "numbers for rows": lambda net, x, t, m, r: changed(x, r, x.new_ones(x[r].shape)),
+    "their number": lambda net, x, t, m, r: x[m].sum() / x[m].shape[0],
+    "one by their number": lambda net, x, t, m, r: x[m].sum() * (1 / x[m].shape[0]),
+    "to that power": lambda net, x, t, m, r: x.abs() ** x[m].shape[0],
+    "their number returned": lambda net, x, t, m, r: (x.sum(), x[m].shape[0]),
+    "at least one": lambda net, x, t, m, r: net.inner(x)[r].sum() / max(len(x[r]), 1),
+    "numbers of several": lambda net, x, t, m, r: x[m].sum() * (len(x[m]) - 2 * x[r].shape[0]) / x.shape[0],
+    "elements of rows": lambda net, x, t, m, r: x[r].exp().sum() / x[r].numel(),
+    "if there are some": lambda net, x, t, m, r: x[m].mean() if len(x[m]) > 0 else x.sum(),
+    "if there are more": lambda net, x, t, m, r: x[m].exp().sum() if len(x[m]) > len(x[~m]) else x[r].sum(),
+    "as many as that": lambda net, x, t, m, r: asked_again(x, x[m]),
+    "of what was taken": lambda net, x, t, m, r: above(above(net.inner(x)[r].sum(1), 0.0), 0.5).log().sum(),
+    "a mean of what was taken": lambda net, x, t, m, r: x[m][t[m] > 0.5].mean(),
+    "elements of rows taken": lambda net, x, t, m, r: x[r][t[r] > 0.5].exp().sum(),
+    "where": lambda net, x, t, m, r: (x[torch.where(m)] * t[torch.where(m)].sin()).sum(),
+    "where rows are": lambda net, x, t, m, r: layers(net, x[torch.where(r)[0]]).sum(),
+    "where, along one axis": lambda net, x, t, m, r: (x[torch.where(m)[0]].sum(1) * t[m]).sum(),
+    "where, the axes exchanged": lambda net, x, t, m, r: ((x @ t.T)[torch.where((x @ x.T) > 0)[::-1]]).exp().sum(),
+    "where of triples": lambda net, x, t, m, r: triples(x @ t.T, (x @ x.T) > 0.3),
+    "where bytes are": lambda net, x, t, m, r: x[torch.where(m.byte() ^ 1)].sum(),
+    "put where": lambda net, x, t, m, r: changed(x, torch.where(m), x[torch.where(m)].cos()),
+    "ones where": lambda net, x, t, m, r: changed(torch.zeros_like(x), torch.where(m), 1.0) * x,
+    "where what was taken is": lambda net, x, t, m, r: x[r][torch.where(t[r, 1] > 0)[0]].exp().sum(),
+    "known numbers of rows": lambda net, x, t, m, r: (x[r] * torch.arange(6.0)[r][:, None]).sum(),
+    "a loss of pairs": lambda net, x, t, m, r: contrasted(net.inner(x), t[:, 0] > 0),
     "into what was summed": lambda net, x, t, m, r: changed(x * x[m].sum(), m, x[m] * 2),
 }  # fmt: skip
 
@@ -182,7 +239,6 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
         lambda net, x, t, m, r: changed(x, r, net.outer(net.moments.train()(net.inner(x[r])))),
         MEET,
     ),
-    "their number": (lambda net, x, t, m, r: x[m].sum() / x[m].shape[0], "the shape would depend"),
     "their numbers": (
         lambda net, x, t, m, r: changed(x, m, x[m] * torch.arange(x[m].shape[0]).float()),
         "the shape would depend",
@@ -190,10 +246,8 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "the first of them": (lambda net, x, t, m, r: x[m][:1].sum(), MEET),
     "turned around": (lambda net, x, t, m, r: changed(x, m, x[m].flip(0)), "rows meet"),
     "each with each": (lambda net, x, t, m, r: (x[r] @ x[r].T).sum(), MEET),
-    "one by their number": (lambda net, x, t, m, r: x[m].sum() * (1 / x[m].shape[0]), MEET),
     "added so often": (lambda net, x, t, m, r: torch.add(x, t, alpha=x[m].shape[0]), MEET),
     "moved so far": (lambda net, x, t, m, r: torch.roll(x, [x[m].shape[0]], [0]), MEET),
-    "to that power": (lambda net, x, t, m, r: x.abs() ** x[m].shape[0], MEET),
     "at least": (lambda net, x, t, m, r: x.clamp(min=x[m].shape[0]), MEET),
     "a part of it": (lambda net, x, t, m, r: x.reshape(-1)[: x[m].shape[0]].sum(), MEET),
     "as many as the module says": (lambda net, x, t, m, r: three(x[r]).sum(0), "the shape would depend"),
@@ -214,7 +268,19 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "into what met in others": (lambda net, x, t, m, r: changed(x * x[m].prod(), x > 0, x[x > 0]), MEET),
     "a mask of what met": (lambda net, x, t, m, r: x[x > x[m].norm() - 2].sum(), MEET),
     "a mask of the first": (lambda net, x, t, m, r: changed(x, x > x[r][0], 2 * x[x > x[r][0]]), MEET),
-    "their number returned": (lambda net, x, t, m, r: (x.sum(), x[m].shape[0]), MEET),
+    "their number in words": (lambda net, x, t, m, r: x.sum() * torch.full((4,), x[m].shape[0]), MEET),
+    "half as many": (lambda net, x, t, m, r: x.sum() * (len(x[m]) // 2), MEET),
+    "the root of it": (lambda net, x, t, m, r: x.sum() / math.sqrt(len(x[m])), MEET),
+    "numbers up to it": (lambda net, x, t, m, r: sum(x.sum() for _ in range(len(x[m]))), MEET),
+    "where, and one more": (lambda net, x, t, m, r: x[torch.where(r)[0] - 1].sum(), MEET),
+    "where, as numbers": (lambda net, x, t, m, r: x.sum() * torch.where(r)[0].sum(), MEET),
+    "where, returned": (lambda net, x, t, m, r: (x.sum(), torch.where(r)[0]), MEET),
+    "where in another table": (lambda net, x, t, m, r: x[:3][torch.where(r)[0]].sum(), MEET),
+    "where two masks are": (lambda net, x, t, m, r: x[torch.where(r)[0], torch.where(m[0])[0]].sum(), MEET),
+    "one place twice": (lambda net, x, t, m, r: (x @ x.T)[(torch.where(r)[0],) * 2].sum(), MEET),
+    "put along one axis": (lambda net, x, t, m, r: changed(x, torch.where(m)[0], 1.0), MEET),
+    "pairs of places": (lambda net, x, t, m, r: (torch.where(m)[0][:, None] == torch.where(m)[0]).sum() * x, MEET),
+    "as many as of others": (lambda net, x, t, m, r: (x[m] * x[~m][: len(x[m])]).sum(), MEET),
 }  # fmt: skip
 
 

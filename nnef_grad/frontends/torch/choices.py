@@ -11,6 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, Union
 import torch
 
 from nnef_grad.base.errors import UnsupportedError
+from nnef_grad.frontends.torch.counts import Bounds
 from nnef_grad.frontends.torch.internals import is_transformed
 
 Way = TypeVar("Way")
@@ -30,29 +31,49 @@ class Answers:
     """
 
     given: Sequence[bool] = ()
-    conditions: list[torch.Tensor] = field(default_factory=list)
+    conditions: list[torch.Tensor | torch.SymBool] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     most: int = MOST_ASKED
-    _asked: list[tuple[torch.Tensor, int]] = field(default_factory=list)
+    _asked: list[tuple[Any, int]] = field(default_factory=list)
+    _bounds: Bounds = field(default_factory=Bounds)
 
     def begin(self) -> None:
         """Forgets what was asked for: the module begins again."""
         for noted in (self.conditions, self.lines, self._asked):
             noted.clear()
+        self._bounds = Bounds()
 
     def answer(self, x: Any, line: str) -> bool | None:
-        """Whether a tensor is true, the same each time; None if nobody can tell a graph."""
+        """Whether a tensor is true, or a relation of numbers that depend on data, the same each
+        time; None if nobody can tell a graph.
+        """
+        if isinstance(x, torch.SymBool):
+            return self._of_numbers(x, line)
         is_one = isinstance(x, torch.Tensor) and x.numel() == 1
         if not is_one or is_transformed(x):
             return None
         for place, (y, version) in enumerate(self._asked):
             if y is x and version == x._version:
                 return self.told[place]
-        if len(self._asked) == self.most:
+        if len(self.conditions) == self.most:
             return None
         self._asked.append((x, x._version))
         # It may be written into later.
-        self.conditions.append(x.clone())
+        return self._told(x.clone(), line)
+
+    def _of_numbers(self, x: torch.SymBool, line: str) -> bool | None:
+        relation = x.node.expr
+        known = self._bounds.decide(relation)
+        if known is not None or len(self.conditions) == self.most:
+            return known
+        self._asked.append((x, 0))
+        answer = self._told(x, line)
+        self._bounds.learn(relation, answer)
+        return answer
+
+    def _told(self, condition: torch.Tensor | torch.SymBool, line: str) -> bool:
+        """The answer to what is asked for now."""
+        self.conditions.append(condition)
         self.lines.append(line)
         return self.told[-1]
 

@@ -40,6 +40,8 @@ from nnef_grad.frontends.torch.nodes import (
     span_of,
 )
 from nnef_grad.frontends.torch.operations.complexes import with_parts
+from nnef_grad.frontends.torch.operations.elementwise import is_bit
+from nnef_grad.frontends.torch.selections import OF_DATA, Places
 from nnef_grad.frontends.values import is_known, is_open, shape_of
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Tensor
@@ -55,7 +57,8 @@ ARITHMETIC = {
     operator.truediv: "div", operator.pow: "pow", operator.eq: "eq", operator.ne: "ne",
     operator.lt: "lt", operator.le: "le", operator.gt: "gt", operator.ge: "ge",
     operator.floordiv: "", operator.mod: "", operator.getitem: "", operator.and_: "and",
-    operator.or_: "or",
+    operator.or_: "or", torch.sym_max: "max", torch.sym_min: "min", torch.sym_not: "not",
+    torch.sym_float: "copy",
 }  # fmt: skip
 # Functions of numbers that may be open.
 _EXTREMES = {torch.sym_max: maximum, torch.sym_min: minimum}
@@ -79,7 +82,11 @@ class ProgramReading(ProgramValues):
                 results[node] = value_of(value) if is_tensor else value
             elif node.op == "output":
                 self.emitter.module = None
-                return self._arguments(results, node.args[0])
+                returned = self._arguments(results, node.args[0])
+                for leaf in pytree.tree_leaves(returned):
+                    if isinstance(leaf, Places):
+                        raise UnsupportedError(OF_DATA, leaf.selection.span)
+                return returned
             elif node in needed:
                 self.take(results, node)
         raise AssertionError("a graph without results")
@@ -131,10 +138,14 @@ class ProgramReading(ProgramValues):
         target = node.target
         args, kwargs = (self._arguments(results, a) for a in (node.args, node.kwargs))
         call = Call(self, node, _hint(node), span_of(node))
-        has_tensors = any(isinstance(x, Tensor) for x in args)
-        if has_tensors and ARITHMETIC.get(target):
+        if any(isinstance(x, Tensor) for x in args):
             # Numbers that Python has read of tensors.
-            return call(ARITHMETIC[target], *args)
+            if name := ARITHMETIC.get(target):
+                return call(name, *args)
+            is_one = isinstance(
+                call.fake, (torch.SymInt, torch.SymFloat, torch.SymBool)
+            )
+            call.require(isinstance(target, Operator) or not is_one, OF_DATA)
         if target in _EXTREMES:
             return _EXTREMES[target](*args)
         if target in ARITHMETIC or getattr(target, "__module__", "") == "math":
@@ -159,7 +170,8 @@ class ProgramReading(ProgramValues):
         if is_complex((args, kwargs, call.fake)):
             with located(call.span):
                 return _as_in_torch(call, with_parts(call, args, kwargs), call.fake)
-        _refuse_wrapping(call)
+        _refuse_wrapping(call, args)
+        _refuse_places(call, args)
         function = function_of(target)
         if function is None:
             raise UnsupportedError(_unknown(target), call.span)
@@ -280,7 +292,22 @@ _CASTS = {"to", "_to_copy", "type_as"}
 _OF_MASKS = {find_operator("aten._to_copy.default"), find_operator("aten.to.dtype")}
 
 
-def _refuse_wrapping(call: Call) -> None:
+_TAKING_PLACES = {
+    "index",
+    "_unsafe_index",
+    "index_put",
+    "_unsafe_index_put",
+    "sym_size",
+}
+
+
+def _refuse_places(call: Call, args: Any) -> None:
+    """Refuses to compute with where a mask is true, but for what is read and put there."""
+    has_places = any(isinstance(x, Places) for x in pytree.tree_leaves(args))
+    call.require(not has_places or call.packet in _TAKING_PLACES, OF_DATA)
+
+
+def _refuse_wrapping(call: Call, args: Sequence[Any]) -> None:
     """Refuses what may wrap around: a graph has integers of 64 bits alone."""
     fake, target = call.fake, call.node.target
     is_narrow = isinstance(fake, torch.Tensor) and fake.dtype in _NARROW
@@ -290,6 +317,8 @@ def _refuse_wrapping(call: Call) -> None:
     is_complement = (call.packet, *call.node.args[:1]) == ("sub", 255)
     is_byte = is_complement and fake.dtype is torch.uint8
     is_growing = call.packet in _GROWING and not (is_byte or _is_painted(call, fake))
+    # A product of truth values is one.
+    is_growing &= call.packet != "mul" or not all(is_bit(call, x) for x in args[:2])
     if call.packet in _CASTS:
         source = call.node.args[0].meta["val"].dtype
         # What fractions become that do not fit is not defined in PyTorch either.
@@ -326,7 +355,7 @@ def _as_in_torch(call: Call, x: Any, fake: Any) -> Any:
             None if p is None else _as_in_torch(call, p, real(fake)) for p in x.parts
         )
         return of_parts([*parts])
-    if not isinstance(fake, torch.Tensor) or x is None:
+    if not isinstance(fake, torch.Tensor) or x is None or isinstance(x, Places):
         return x
     call.reading.symbols.learn(fake.shape, shape_of(x))
     if 0 in shape_of(x):

@@ -90,6 +90,14 @@ class Selection:
         return emit.emit_named(fresh(f"{name}_inside"), "select", **branches)
 
 
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where a mask is true, along one of its axes: an index for each row that it takes."""
+
+    selection: Selection
+    axis: int
+
+
 class Selections:
     """The selections of a program, by the symbols that torch has for their sizes."""
 
@@ -116,7 +124,9 @@ class Selections:
             x if isinstance(x, (list, tuple)) else [x] for x in (fake, value)
         )
         rows = [
-            pair for pair in zip(fakes, values, strict=False) if self._has_rows(pair[0])
+            (fake, x)
+            for fake, x in zip(fakes, values, strict=False)
+            if self._has_rows(fake) and not isinstance(x, Places)
         ]
         if rows:
             self._rows[node] = rows
@@ -134,6 +144,8 @@ class Selections:
         reached: set[Tensor] = set()
         for selection in self._of.values():
             found = self._reached(selection, emit.operations)
+            if not found:
+                continue
             # What another emitter has emitted is not seen here.
             is_seen = all(map(emit.knows, (*selection.taken, *selection.ends)))
             if (
@@ -241,9 +253,11 @@ class Selections:
         return reached
 
     def _counted(self, nodes: Sequence[Any]) -> Iterator[Problem]:
-        """Where how many rows there are is a number, and no extent."""
+        """Where how many rows there are is a number, and is not read as one."""
         for node in nodes:
-            for leaf in pytree.tree_leaves(_without_shapes(node)):
+            if is_arithmetic(node):
+                continue
+            for leaf in pytree.tree_leaves(without_shapes(node)):
                 if self._is_of_rows(getattr(leaf, "meta", {}).get("val")):
                     yield Problem(OF_DATA, span_of(leaf))
 
@@ -268,10 +282,24 @@ def _before(operation: Operation, emit: Emitter) -> Tensor | None:
     return maker.inputs[0] if maker and is_again else None
 
 
-def _without_shapes(node: Any) -> Any:
+def is_arithmetic(node: Any) -> bool:
+    """Whether an operation reads how many rows there are as a number."""
+    is_function = node.op == "call_function" and not isinstance(node.target, Operator)
+    is_plain = str(node.target) in _OF_NUMBERS and not node.kwargs
+    return is_function or node.op == "output" or is_plain
+
+
+_OF_NUMBERS = {
+    f"aten.{name}.{kind}"
+    for name in ("add", "sub", "mul", "div", "pow", "gt", "ge", "lt", "le", "eq", "ne")
+    for kind in ("Tensor", "Scalar", "Tensor_Scalar")
+}
+
+
+def without_shapes(node: Any) -> Any:
     """What is given to an operation, or returned, but for shapes."""
     if not isinstance(node.target, Operator):
-        return node.args if node.op == "output" else ()
+        return node.args
     names = [p.name for p in schema(node.target).arguments]
     given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
     return [x for name, x in given.items() if name not in _SHAPES]

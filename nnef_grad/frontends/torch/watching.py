@@ -25,6 +25,7 @@ from torch.utils.checkpoint import CheckpointFunction
 from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.frontends.torch import derivatives, eager, functions
 from nnef_grad.frontends.torch.choices import Answers
+from nnef_grad.frontends.torch.counts import counting
 from nnef_grad.frontends.torch.internals import (
     EXPORT,
     SET_GRAD_ENABLED,
@@ -93,7 +94,7 @@ class Seen:
 PASSING_ON = (
     "exported", "watched", "__torch_function__", "unstopped", "applied", "made", "chosen",
     "_slopes", "_equal", "where", "dropout", "each", "moved", "_enter_hooks", "_bool", "decided",
-    "__torch_dispatch__", "_computed", "place",
+    "__torch_dispatch__", "_computed", "place", "length",
 )  # fmt: skip
 
 # What is seen of the module that runs in this context, if one does.
@@ -138,7 +139,7 @@ def watching(
         stand_ins = {id(x): traced[name] for name, x in own.items()}
         seen.stand_ins = {}
         try:
-            with _Mode(), without_draws(drawn_from), computing():
+            with _Mode(), without_draws(drawn_from), computing(), counting():
                 # Known values are computed of the real ones.
                 seen.stand_ins = stand_ins
                 results = forward(*args, **kwargs)

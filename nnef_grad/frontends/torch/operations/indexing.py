@@ -22,7 +22,12 @@ from nnef_grad.frontends.expansions.selection import (
     scatter_elements,
 )
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.torch.operations.masks import put_where, rows_where
+from nnef_grad.frontends.torch.operations.masks import (
+    put_at,
+    put_where,
+    rows_at,
+    rows_where,
+)
 from nnef_grad.frontends.torch.operations.shapes import (
     bounds,
     flat,
@@ -32,6 +37,7 @@ from nnef_grad.frontends.torch.operations.shapes import (
     section,
     select,
 )
+from nnef_grad.frontends.torch.selections import Places
 from nnef_grad.frontends.values import broadcast_shapes, dtype_of, is_known, shape_of
 from nnef_grad.graph.extents import as_number, as_numbers, has_symbols
 from nnef_grad.graph.ir import Shape
@@ -121,6 +127,8 @@ def _joined(call: Call, x: Any, chosen: Selection, place: int) -> Any:
 @aten("index", "_unsafe_index")
 def index(call: Call, x: Any, indices: Sequence[Any]) -> Any:
     """The elements at indices, which may count from the end."""
+    if any(isinstance(index, Places) for index in indices):
+        return rows_at(call, x, indices)
     if any(_is_of_data(index) for index in indices):
         return rows_where(call, x, indices)
     x, chosen = _sliced(call, x, _selection(call, x, indices))
@@ -202,6 +210,8 @@ def index_put(
     call: Call, x: Any, indices: Sequence[Any], values: Any, accumulate: bool = False
 ) -> Any:
     """Values in place of what is at indices, or added to it."""
+    if any(isinstance(index, Places) for index in indices):
+        return put_at(call, x, indices, values, accumulate)
     if any(_is_of_data(index) for index in indices):
         return put_where(call, x, indices, values, accumulate)
     chosen = _selection(call, x, indices)

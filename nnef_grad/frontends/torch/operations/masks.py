@@ -8,20 +8,84 @@ from typing import Any
 
 import torch
 
-from nnef_grad.frontends.torch.call import Call
-from nnef_grad.frontends.torch.selections import OF_DATA, Selection
+from nnef_grad.frontends.torch.call import Call, aten
+from nnef_grad.frontends.torch.internals import pytree
+from nnef_grad.frontends.torch.selections import (
+    OF_DATA,
+    Places,
+    Selection,
+    is_arithmetic,
+    without_shapes,
+)
 from nnef_grad.frontends.torch.symbols import is_number_of_data
 from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.graph.ir import Tensor
 
 
+@aten("where.default", "nonzero_numpy")
+def places_where(call: Call, mask: Any) -> list[Places]:
+    """Where a mask is true, along each of its axes."""
+    mask = call.typed(mask, "logical")
+    if (outer := _taken(call, call.node.args[0], 0)) is not None:
+        mask = only_where(call, mask, outer, 0)
+    selection = _selection(call, call.fake[0].shape[0], mask)
+    return [Places(selection, axis) for axis in range(len(selection.shape))]
+
+
+def rows_at(call: Call, x: Any, indices: Sequence[Any]) -> Any:
+    """The rows of x[i, j], where i and j are where a mask is true along its axes."""
+    selection, axes = _of_one_mask(call, indices)
+    shape, count = shape_of(x), len(axes)
+    extents = [selection.shape[axis] for axis in axes]
+    call.require([*shape[:count]] == extents, OF_DATA)
+    # The axes in the order of those of the mask, which are as long as its others.
+    order = sorted(range(count), key=axes.__getitem__)
+    y = call.transposed(x, [*order, *range(count, len(shape))], "moved")
+    own = [n if axis in axes else 1 for axis, n in enumerate(selection.shape)]
+    rest = shape[count:]
+    y = call.broadcast(
+        call.reshaped(y, [*own, *rest], "wide"), (*selection.shape, *rest)
+    )
+    return rows_where(call, y, [selection.mask])
+
+
+def put_at(
+    call: Call, x: Any, indices: Sequence[Any], values: Any, accumulate: bool
+) -> Any:
+    """Values at x[i, j], where i and j are where a mask is true along its axes."""
+    selection, axes = _of_one_mask(call, indices)
+    is_whole = axes == [*range(len(selection.shape))]
+    same = shape_of(x)[: len(axes)] == selection.shape
+    call.require(is_whole and same, OF_DATA)
+    return put_where(call, x, [selection.mask], values, accumulate)
+
+
+def _of_one_mask(call: Call, indices: Sequence[Any]) -> tuple[Selection, list[int]]:
+    """The mask that all indices are of, and the axes of it that they are along."""
+    found = [index for index in indices if isinstance(index, Places)]
+    axes = [index.axis for index in found]
+    is_of_one = len({id(index.selection) for index in found}) == 1
+    is_plain = len(found) == len(indices) and len({*axes}) == len(axes)
+    call.require(is_of_one and is_plain, OF_DATA)
+    return found[0].selection, axes
+
+
 def rows_where(call: Call, x: Any, indices: Sequence[Any]) -> Any:
     """The rows of x[:, mask], of which all are kept: see `Selections`."""
     place, mask = _alone(call, indices)
+    nodes = call.node.args[1]
+    node = nodes[place] if isinstance(nodes, (list, tuple)) else nodes
+    # Either may be of rows that another mask has taken.
+    if (outer := _taken(call, node, 0)) is not None and not outer.is_of(mask):
+        mask = only_where(call, mask, outer, 0)
+    if (outer := _taken(call, call.node.args[0], place)) is not None:
+        x = only_where(call, x, outer, place)
     selection = _selection(call, call.fake.shape[place], mask)
     shape, depth = shape_of(x), len(selection.shape)
     joined = [*shape[:place], prod(selection.shape), *shape[place + depth :]]
     rows = call.reshaped(x, joined, "joined")
+    if not isinstance(rows, Tensor):
+        rows = call.constant(rows)
     name = call.reading.supply.fresh(f"{call.hint}_rows")
     copy = call.reading.emitter.emit_named(name, "copy", x=rows)
     selection.taken[copy] = place, rows
@@ -78,9 +142,24 @@ def only_where(call: Call, x: Any, selection: Selection, axis: int) -> Any:
     wide = [1] * len(shape_of(x))
     wide[axis] = prod(selection.shape)
     hit = call.reshaped(selection.row, wide, "mask")
-    part = call("select", hit, x, 0.0, hint="part")
+    nothing = {"logical": False, "integer": 0}.get(dtype_of(x), 0.0)
+    part = call("select", hit, x, nothing, hint="part")
     selection.end(x, axis, x, part)
     return part
+
+
+def count_read(call: Call) -> Any:
+    """How many rows there are, where it is read as a number, and is no extent; else None."""
+    selection = call.reading.selections.of(call.fake)
+    is_read = any(
+        is_arithmetic(user) and call.node in pytree.tree_leaves(without_shapes(user))
+        for user in call.node.users
+    )
+    if selection is None or not is_read:
+        return None
+    # After what is counted, and not after what torch calls its extent.
+    call.hint = "rows"
+    return count_of(call, selection)
 
 
 def count_of(call: Call, selection: Selection) -> Any:

@@ -17,7 +17,6 @@ _NO_FORMULA = (
 _REFUSED: dict[str, tuple[str, ...]] = {
     OF_DATA: ("masked_scatter",),
     "it is a truth value of Python that depends on data: use (x == y).all()": ("equal",),
-    "its shape depends on data: use torch.where(condition, x, y)": ("where.default",),
     "its extent depends on the values of tensors: for counts of known classes sum "
     "one_hot(x, classes)": ("bincount", "_unique2", "unique_consecutive", "unique_dim"),
     "the shape must not depend on the inputs": ("nonzero", "argwhere"),

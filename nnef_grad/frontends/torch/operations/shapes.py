@@ -12,6 +12,7 @@ import numpy as np
 from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.expansions.selection import from_begin
 from nnef_grad.frontends.torch.call import Call, aten, without_elements
+from nnef_grad.frontends.torch.operations.masks import count_read
 from nnef_grad.frontends.torch.symbols import is_number_of_data
 from nnef_grad.frontends.values import converted, shape_of
 from nnef_grad.graph.extents import as_number, has_symbols
@@ -66,6 +67,8 @@ def _unsqueeze(call: Call, x: Any, axis: int) -> Any:
 @aten("sym_size", "sym_numel", "sym_stride", "sym_storage_offset")
 def measure(call: Call, _: Any, _axis: int = 0) -> Any:
     """An extent, or another number that PyTorch knows of a tensor."""
+    if (count := count_read(call)) is not None:
+        return count
     if isinstance(call.fake, (list, tuple)):
         return list(map(call.reading.symbols.extent, call.fake))
     return call.reading.symbols.extent(call.fake)
