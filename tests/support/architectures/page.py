@@ -45,8 +45,8 @@ _STRANGERS = """\
 ## Modules of other packages
 
 837 modules of other packages were compared with autograd (torch 2.13) in evaluation and
-training mode. Of 1,665 runs that torch itself computes, 1,509 are right, 156 are refused, and none is wrong. Refused are modules
-that need their inputs' values as numbers of Python, as indices of pairs do, draw random numbers of Python, or write into what carries
+training mode. Of 1,665 runs that torch itself computes, 1,553 are right, 112 are refused, and none is wrong. Refused are modules
+that need their inputs' values as numbers of Python, as the size of a one-hot vector, draw random numbers of Python, or write into what carries
 gradients. `cd tests; python -m support.strangers` repeats them.
 """
 _COLUMNS = ("architecture", "forward", "backward", "gradients", "exact", "error")
