@@ -162,8 +162,13 @@ def _fields(value: Any) -> list[str]:
 def _other(rng: Random, value: Any) -> Any:
     """Another value of the same kind, or of none."""
     found: list[Any] = [None, "changed", (), 7]
-    same: dict[type, Any] = {str: f"{value}_", tuple: value, bool: not value}
-    return rng.choice([*found, same.get(type(value), 0)])
+    # Of others, such as a graph with changes, there may be no text.
+    same: dict[type, Callable[[], Any]] = {
+        str: lambda: f"{value}_",
+        tuple: lambda: value,
+        bool: lambda: not value,
+    }
+    return rng.choice([*found, same.get(type(value), int)()])
 
 
 def _in_array(rng: Random, array: Any) -> Undo:
