@@ -41,6 +41,7 @@ from nnef_grad.frontends.torch.nodes import (
 )
 from nnef_grad.frontends.torch.operations.complexes import with_parts
 from nnef_grad.frontends.torch.operations.elementwise import is_bit
+from nnef_grad.frontends.torch.operations.masks import columns_of
 from nnef_grad.frontends.torch.selections import OF_DATA, Places
 from nnef_grad.frontends.values import is_known, is_open, shape_of
 from nnef_grad.graph.extents import has_symbols
@@ -171,7 +172,11 @@ class ProgramReading(ProgramValues):
             with located(call.span):
                 return _as_in_torch(call, with_parts(call, args, kwargs), call.fake)
         _refuse_wrapping(call, args)
-        _refuse_places(call, args)
+        if any(isinstance(x, Places) for x in pytree.tree_leaves(args)):
+            moved = columns_of(call, *args) if isinstance(args[0], Places) else None
+            call.require(moved is not None or call.packet in _TAKING_PLACES, OF_DATA)
+            if moved is not None:
+                return moved
         function = function_of(target)
         if function is None:
             raise UnsupportedError(_unknown(target), call.span)
@@ -292,19 +297,10 @@ _CASTS = {"to", "_to_copy", "type_as"}
 _OF_MASKS = {find_operator("aten._to_copy.default"), find_operator("aten.to.dtype")}
 
 
-_TAKING_PLACES = {
-    "index",
-    "_unsafe_index",
-    "index_put",
-    "_unsafe_index_put",
-    "sym_size",
-}
-
-
-def _refuse_places(call: Call, args: Any) -> None:
-    """Refuses to compute with where a mask is true, but for what is read and put there."""
-    has_places = any(isinstance(x, Places) for x in pytree.tree_leaves(args))
-    call.require(not has_places or call.packet in _TAKING_PLACES, OF_DATA)
+# What reads and puts where a mask is true.
+_TAKING_PLACES = (
+    "index", "_unsafe_index", "index_put", "_unsafe_index_put", "index_select", "sym_size",
+)  # fmt: skip
 
 
 def _refuse_wrapping(call: Call, args: Sequence[Any]) -> None:

@@ -92,10 +92,19 @@ class Selection:
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where a mask is true, along one of its axes: an index for each row that it takes."""
+    """Where a mask is true, along one of its axes: an index for each row that it takes; or
+    along all, in columns.
+    """
 
     selection: Selection
-    axis: int
+    axis: int | None
+
+    @property
+    def columns(self) -> list[Places]:
+        """The places along each axis."""
+        if self.axis is not None:
+            return [self]
+        return [Places(self.selection, at) for at in range(len(self.selection.shape))]
 
 
 class Selections:

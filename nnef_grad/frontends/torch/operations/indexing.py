@@ -37,7 +37,7 @@ from nnef_grad.frontends.torch.operations.shapes import (
     section,
     select,
 )
-from nnef_grad.frontends.torch.selections import Places
+from nnef_grad.frontends.torch.selections import OF_DATA, Places
 from nnef_grad.frontends.values import broadcast_shapes, dtype_of, is_known, shape_of
 from nnef_grad.graph.extents import as_number, as_numbers, has_symbols
 from nnef_grad.graph.ir import Shape
@@ -315,6 +315,9 @@ def _index_select(call: Call, x: Any, axis: int, numbers: Any) -> Any:
     if not shape_of(x):
         return x
     along = call.axis(axis, len(shape_of(x)))
+    if isinstance(numbers, Places):
+        call.require(along == 0, OF_DATA)
+        return rows_at(call, x, [numbers])
     row = call.reshaped(numbers, [prod(shape_of(numbers))])
     return rows(call, x, row, along)
 

@@ -22,14 +22,34 @@ from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.graph.ir import Tensor
 
 
-@aten("where.default", "nonzero_numpy")
-def places_where(call: Call, mask: Any) -> list[Places]:
-    """Where a mask is true, along each of its axes."""
+@aten("nonzero", "argwhere")
+def places_where(call: Call, mask: Any) -> Places:
+    """Where a mask is true, along its axes, in columns."""
     mask = call.typed(mask, "logical")
     if (outer := _taken(call, call.node.args[0], 0)) is not None:
         mask = only_where(call, mask, outer, 0)
-    selection = _selection(call, call.fake[0].shape[0], mask)
-    return [Places(selection, axis) for axis in range(len(selection.shape))]
+    first = call.fake[0] if isinstance(call.fake, (list, tuple)) else call.fake
+    return Places(_selection(call, first.shape[0], mask), None)
+
+
+@aten("where.default", "nonzero_numpy")
+def _along_each_axis(call: Call, mask: Any) -> list[Places]:
+    return places_where(call, mask).columns
+
+
+# Operations that take columns of places, or leave them as they are.
+_MOVING = ("squeeze", "view", "reshape", "flatten", "_unsafe_view", "alias", "clone")
+
+
+def columns_of(call: Call, places: Places, *args: Any) -> Any:
+    """What an operation makes of places, if it only takes columns; None for another one."""
+    columns, rank = places.columns, call.node.args[0].meta["val"].dim()
+    if call.packet == "select" and rank == 2 and args[0] in (1, -1):
+        return columns[args[1]]
+    if call.packet == "unbind" and rank == 2 and args[:1] in ((1,), (-1,)):
+        return columns
+    is_column = call.packet in _MOVING and len(columns) == 1 and call.fake.dim() == 1
+    return columns[0] if is_column else None
 
 
 def rows_at(call: Call, x: Any, indices: Sequence[Any]) -> Any:
@@ -63,9 +83,9 @@ def put_at(
 def _of_one_mask(call: Call, indices: Sequence[Any]) -> tuple[Selection, list[int]]:
     """The mask that all indices are of, and the axes of it that they are along."""
     found = [index for index in indices if isinstance(index, Places)]
-    axes = [index.axis for index in found]
+    axes = [index.axis for index in found if index.axis is not None]
     is_of_one = len({id(index.selection) for index in found}) == 1
-    is_plain = len(found) == len(indices) and len({*axes}) == len(axes)
+    is_plain = len({*axes}) == len(axes) == len(found) == len(indices)
     call.require(is_of_one and is_plain, OF_DATA)
     return found[0].selection, axes
 

@@ -19,7 +19,6 @@ _REFUSED: dict[str, tuple[str, ...]] = {
     "it is a truth value of Python that depends on data: use (x == y).all()": ("equal",),
     "its extent depends on the values of tensors: for counts of known classes sum "
     "one_hot(x, classes)": ("bincount", "_unique2", "unique_consecutive", "unique_dim"),
-    "the shape must not depend on the inputs": ("nonzero", "argwhere"),
     "the number of repeats must not depend on the inputs": ("repeat_interleave.Tensor",),
     "reducing is not supported: use scatter_add or index_add": (
         "scatter.reduce", "scatter.value_reduce", "index_reduce",
