@@ -176,7 +176,7 @@ _LAST: _Passes = (
     ("onnx converter", passes.copy_outputs),
     ("tract", split_large_variables),
     ("tract", hold_divided),
-    ("tract", workarounds.put_steps),
+    ("tract", workarounds.put_steps_on_data),
     ("tract", workarounds.hold_steps),
     ("tract", workarounds.join_repeats),
     ("tract", workarounds.add_opposites),

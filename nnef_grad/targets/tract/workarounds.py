@@ -51,7 +51,7 @@ def _scans_data(op: Operation, near: Relations) -> bool:
 
 @each(LOOP)
 @where(_scans_data)
-def put_steps(emit: Emitter, op: Operation) -> Sequence[Operand]:
+def put_steps_on_data(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """The steps of a loop that scans constants: tract gives these to each step whole."""
     return unrolled(emit, op)
 

@@ -135,6 +135,8 @@ class Shared(nn.Module):  # type: ignore[misc]
 class Empty(nn.Module):  # type: ignore[misc]
     """Buffers that are None come before one that is assigned."""
 
+    total: Any
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("mask", None)
