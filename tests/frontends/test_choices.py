@@ -142,6 +142,21 @@ def squeezed(net: Any, x: Tensor) -> Tensor:
     return y.squeeze()
 
 
+def read_as_integer(net: Any, x: Tensor) -> Tensor:
+    """An integer that may be negative, unlike a number of rows."""
+    k = x.round().long().sum().item()
+    if k > -3:
+        return x.sin() if k >= 0 else x * k
+    return net.first(x) if k <= -8 else x.cos()
+
+
+def counted(net: Any, x: Tensor) -> Tensor:
+    k = (x > 0).sum().item()
+    if k == 0:
+        return x * 2
+    return net.first(x) if k != 3 and k < 7 else x * k
+
+
 RIGHT: dict[str, Callable[..., Any]] = {
     "a way out": lambda net, x: net.first(x) if x.mean() > 0 else x.exp(),
     "nested": nested,
@@ -159,6 +174,8 @@ RIGHT: dict[str, Callable[..., Any]] = {
     "a sum": summed,
     "a number, or a tensor": present,
     "a squeezed row": squeezed,
+    "an integer that is read": read_as_integer,
+    "a count that is read": counted,
     "by where": lambda net, x: torch.where(x < 0, net.first(x), x) if (x < 0).any() else x,
     "a check": checked,
     "a check by both": otherwise_raised,

@@ -62,13 +62,13 @@ class Answers:
         return self._told(x.clone(), line)
 
     def _of_numbers(self, x: torch.SymBool, line: str) -> bool | None:
-        relation = x.node.expr
-        known = self._bounds.decide(relation)
+        known = self._bounds.decide(x)
         if known is not None or len(self.conditions) == self.most:
             return known
+        # In the place of the condition; what is related is known by its bounds.
         self._asked.append((x, 0))
         answer = self._told(x, line)
-        self._bounds.learn(relation, answer)
+        self._bounds.learn(x, answer)
         return answer
 
     def _told(self, condition: torch.Tensor | torch.SymBool, line: str) -> bool:

@@ -10,6 +10,7 @@ from copy import copy
 from functools import cache
 from importlib import import_module
 from inspect import getattr_static
+from math import inf
 from operator import attrgetter
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -88,6 +89,15 @@ DispatchMode: Any = _DISPATCH.TorchDispatchMode
 def is_fake(x: Any) -> bool:
     """Whether a tensor has no numbers: torch.export traces it."""
     return hasattr(x, "fake_mode")
+
+
+def bounds_of(asked: torch.SymBool, symbol: Any) -> tuple[float, float]:
+    """The least and the largest that a symbol in a relation of numbers can be, as far as torch
+    knows: sizes are not negative, and other integers may be.
+    """
+    found = asked.node.shape_env.bound_sympy(symbol)
+    least = float(found.lower) if found.lower.is_Integer else -inf
+    return least, float(found.upper) if found.upper.is_Integer else inf
 
 
 def is_transformed(x: Any) -> bool:
