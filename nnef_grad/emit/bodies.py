@@ -155,6 +155,11 @@ LONGEST = 1000
 _SHORT = {"tract": 4, "onnx": 64}
 
 
+def runs_loops(target: str) -> bool:
+    """Whether loops stay loops for a target, unless they are short."""
+    return target in _SHORT
+
+
 def most_steps(target: str) -> int:
     """The most steps of a loop that are put one after the other for a target."""
     return _SHORT.get(target, LONGEST)

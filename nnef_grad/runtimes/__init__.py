@@ -95,7 +95,7 @@ RUNTIMES = {
     runtime.name: runtime
     for runtime in (
         Runtime("onnxruntime", ("onnx", "onnxruntime"), _SINGLE, "onnx"),
-        Runtime("openvino", ("onnx", "openvino"), _SINGLE, "onnx"),
+        Runtime("openvino", ("onnx", "openvino"), _SINGLE, "openvino"),
         Runtime("tract", ("tract",), _SINGLE, "tract"),
         Runtime("khronos", ("torch",), _EITHER, "khronos"),
         Runtime("numpy", (), _EITHER, "nnef"),

@@ -11,6 +11,7 @@ import numpy as np
 
 from nnef_grad.base.arrays import Array, Data
 from nnef_grad.base.errors import UnsupportedError
+from nnef_grad.emit.bodies import runs_loops
 from nnef_grad.graph.ir import Graph
 from nnef_grad.graph.loops import is_loop
 from nnef_grad.runtimes import RUNTIMES, Run, Runtime
@@ -18,8 +19,6 @@ from nnef_grad.runtimes import RUNTIMES, Run, Runtime
 # Those that are compared, in single precision all of them, and the one that is always there.
 _COMPARED = ("onnxruntime", "openvino")
 _LAST = "numpy"
-# It has no loops: their steps, one after the other, take long to load.
-_WITHOUT_LOOPS = {"openvino"}
 # A runtime is run so often, and the least time counts.
 _RUNS = 3
 # By their orders of sums, results in single precision differ by such shares of the largest
@@ -69,7 +68,8 @@ def _compiled(graph: Graph, data: Data, threads: int | None) -> dict[str, Run]:
     runs: dict[str, Run] = {}
     has_loops = any(map(is_loop, graph.operations))
     for runtime in filter(_is_installed, map(RUNTIMES.__getitem__, _COMPARED)):
-        if has_loops and runtime.name in _WITHOUT_LOOPS:
+        if has_loops and not runs_loops(runtime.target):
+            # The steps, one after the other, take long to load.
             continue
         try:
             runs[runtime.name] = runtime.compile(graph, data, threads)

@@ -263,9 +263,13 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("debox", "khronos", when.other_than(normalize=False)),
     ("debox", "tract onnx converter", when.always),
     # Loops. What a step makes of what is collected as well is made after the loop, with the
-    # parts in the order of that; so is what is the same at each step, which fails.
-    (LOOP, "tract", when.collecting_several_ways | when.making_constants),
-    (LOOP, "tract", when.scanning_in_vain),
+    # parts in the order of that; so is what is the same at each step, which fails, as does a
+    # loop that reads no parts.
+    (
+        LOOP,
+        "tract",
+        when.collecting_several_ways | when.making_constants | when.scanning_in_vain,
+    ),
     # A state that is made element by element of a part, in its memory, is lost.
     (LOOP, "openvino", when.always),
     # Sampling

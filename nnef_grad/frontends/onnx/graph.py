@@ -74,7 +74,7 @@ def read(model: Any, arrays: Mapping[str, Array], name: str, given: Given) -> Mo
     texts = without_texts(graph, name)
     _refuse_operations(graph, name)
     # What onnx has inferred is not so for other shapes.
-    is_other = any(given[:-1])
+    is_other = any((given.shapes, given.batch, given.symbols, given.constants))
     infos = () if is_other else (*graph.value_info, *graph.output)
     inferred = {v.name: s for v in infos if (s := _shape(v.type)) is not None}
     inputs = [v for v in graph.input if v.name not in arrays]

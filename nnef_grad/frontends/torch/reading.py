@@ -41,7 +41,7 @@ from nnef_grad.frontends.torch.nodes import (
 )
 from nnef_grad.frontends.torch.operations.complexes import with_parts
 from nnef_grad.frontends.torch.operations.elementwise import is_bit
-from nnef_grad.frontends.torch.operations.masks import columns_of
+from nnef_grad.frontends.torch.operations.masks import places_of
 from nnef_grad.frontends.torch.selections import OF_DATA, Places
 from nnef_grad.frontends.values import is_known, is_open, shape_of
 from nnef_grad.graph.extents import has_symbols
@@ -84,9 +84,8 @@ class ProgramReading(ProgramValues):
             elif node.op == "output":
                 self.emitter.module = None
                 returned = self._arguments(results, node.args[0])
-                for leaf in pytree.tree_leaves(returned):
-                    if isinstance(leaf, Places):
-                        raise UnsupportedError(OF_DATA, leaf.selection.span)
+                for places in self.selections.places_in(returned):
+                    raise UnsupportedError(OF_DATA, places.selection.span)
                 return returned
             elif node in needed:
                 self.take(results, node)
@@ -172,11 +171,9 @@ class ProgramReading(ProgramValues):
             with located(call.span):
                 return _as_in_torch(call, with_parts(call, args, kwargs), call.fake)
         _refuse_wrapping(call, args)
-        if any(isinstance(x, Places) for x in pytree.tree_leaves(args)):
-            moved = columns_of(call, *args) if isinstance(args[0], Places) else None
-            call.require(moved is not None or call.packet in _TAKING_PLACES, OF_DATA)
-            if moved is not None:
-                return moved
+        has_places = bool(self.selections.places_in(args))
+        if has_places and (moved := places_of(call, args)) is not None:
+            return moved
         function = function_of(target)
         if function is None:
             raise UnsupportedError(_unknown(target), call.span)
@@ -295,12 +292,6 @@ _GROWING = {
 }  # fmt: skip
 _CASTS = {"to", "_to_copy", "type_as"}
 _OF_MASKS = {find_operator("aten._to_copy.default"), find_operator("aten.to.dtype")}
-
-
-# What reads and puts where a mask is true.
-_TAKING_PLACES = (
-    "index", "_unsafe_index", "index_put", "_unsafe_index_put", "index_select", "sym_size",
-)  # fmt: skip
 
 
 def _refuse_wrapping(call: Call, args: Sequence[Any]) -> None:

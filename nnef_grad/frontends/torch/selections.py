@@ -124,6 +124,11 @@ class Selections:
         """The selection of a size; an earlier one, if the mask was used before."""
         return self._of.setdefault(size.node.expr, selection)
 
+    def places_in(self, values: Any) -> list[Places]:
+        """The places of masks among values, and in lists of them."""
+        leaves = pytree.tree_leaves(values) if self._of else ()
+        return [leaf for leaf in leaves if isinstance(leaf, Places)]
+
     def note(self, node: Any, value: Any) -> None:
         """Notes the values of a node that has rows, as torch says, for each that is taken."""
         if not self._of:
@@ -197,7 +202,7 @@ class Selections:
 
     def _axis_of(self, fake: Any) -> tuple[int, Selection | None]:
         """The axis of the rows, and what has taken them; None where it is not alone."""
-        axes = [axis for axis, size in enumerate(fake.shape) if self._is_of_rows(size)]
+        axes = [axis for axis, size in enumerate(fake.shape) if self.is_of_rows(size)]
         return axes[0], self.of(fake.shape[axes[0]]) if len(axes) == 1 else None
 
     def _keeps_rows(self, user: Any) -> bool:
@@ -267,14 +272,14 @@ class Selections:
             if is_arithmetic(node):
                 continue
             for leaf in pytree.tree_leaves(without_shapes(node)):
-                if self._is_of_rows(getattr(leaf, "meta", {}).get("val")):
+                if self.is_of_rows(getattr(leaf, "meta", {}).get("val")):
                     yield Problem(OF_DATA, span_of(leaf))
 
     def _has_rows(self, fake: Any) -> bool:
         is_tensor = isinstance(fake, torch.Tensor)
-        return is_tensor and any(map(self._is_of_rows, fake.shape))
+        return is_tensor and any(map(self.is_of_rows, fake.shape))
 
-    def _is_of_rows(self, number: Any) -> bool:
+    def is_of_rows(self, number: Any) -> bool:
         """Whether a number of torch follows from how many rows there are."""
         if not isinstance(number, (torch.SymInt, torch.SymFloat)):
             return False

@@ -270,21 +270,14 @@ def is_bit(call: Call, x: Any) -> bool:
     return x.dtype == "integer" and bounds.lower >= 0 and bounds.upper <= 1
 
 
-def _of_bits(call: Call, name: str, x: Any, y: Any) -> Any:
-    """What truth values give, as the numbers 0 and 1."""
-    x, y = call.aligned(*(call.typed(z, "logical") for z in (x, y)))
-    return call.typed(call(name, x, y, hint="bits"), "integer")
-
-
 @aten(*_LOGICAL)
 def logic(call: Call, x: Any, y: Any) -> Any:
     """The logic of truth values; numbers are true unless they are zero."""
-    is_logical = call.result_dtype == "logical"
-    if not is_logical and is_bit(call, x) and is_bit(call, y):
-        return _of_bits(call, _LOGICAL[call.packet], x, y)
-    call.require(is_logical, "bits of integers are not in NNEF: use arithmetic")
+    is_known = call.result_dtype == "logical" or all(is_bit(call, z) for z in (x, y))
+    call.require(is_known, "bits of integers are not in NNEF: use arithmetic")
     x, y = (call.typed(value, "logical") for value in (x, y))
-    return call(_LOGICAL[call.packet], *call.aligned(x, y))
+    truth = call(_LOGICAL[call.packet], *call.aligned(x, y))
+    return call.typed(truth, call.result_dtype)
 
 
 @aten("logical_not")

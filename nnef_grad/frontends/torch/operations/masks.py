@@ -37,12 +37,23 @@ def _along_each_axis(call: Call, mask: Any) -> list[Places]:
     return places_where(call, mask).columns
 
 
-# Operations that take columns of places, or leave them as they are.
+# Operations that leave places as they are; and those that read, or put, there.
 _MOVING = ("squeeze", "view", "reshape", "flatten", "_unsafe_view", "alias", "clone")
+_TAKING = (
+    "index", "_unsafe_index", "index_put", "_unsafe_index_put", "index_select", "sym_size",
+)  # fmt: skip
 
 
-def columns_of(call: Call, places: Places, *args: Any) -> Any:
-    """What an operation makes of places, if it only takes columns; None for another one."""
+def places_of(call: Call, args: Sequence[Any]) -> Any:
+    """What an operation makes of places, if it only takes columns; None for one that reads or
+    puts there. Others are refused.
+    """
+    moved = _columns_of(call, *args) if isinstance(args[0], Places) else None
+    call.require(moved is not None or call.packet in _TAKING, OF_DATA)
+    return moved
+
+
+def _columns_of(call: Call, places: Places, *args: Any) -> Any:
     columns, rank = places.columns, call.node.args[0].meta["val"].dim()
     if call.packet == "select" and rank == 2 and args[0] in (1, -1):
         return columns[args[1]]
@@ -170,13 +181,16 @@ def only_where(call: Call, x: Any, selection: Selection, axis: int) -> Any:
 
 def count_read(call: Call) -> Any:
     """How many rows there are, where it is read as a number, and is no extent; else None."""
-    selection = call.reading.selections.of(call.fake)
-    is_read = any(
+    selections = call.reading.selections
+    is_read = selections.is_of_rows(call.fake) and any(
         is_arithmetic(user) and call.node in pytree.tree_leaves(without_shapes(user))
         for user in call.node.users
     )
-    if selection is None or not is_read:
+    if not is_read:
         return None
+    if (selection := selections.of(call.fake)) is None:
+        # Of what follows from it torch makes sums and products.
+        call.refuse(OF_DATA)
     # After what is counted, and not after what torch calls its extent.
     call.hint = "rows"
     return count_of(call, selection)
