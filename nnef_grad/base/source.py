@@ -91,3 +91,7 @@ class Span(NamedTuple):
 def join(first: Span, last: Span) -> Span:
     """The span from the beginning of one to the end of another of the same source."""
     return Span(first.source, first.start, last.end)
+
+
+# The place of what stands in no text.
+NOWHERE = Span(Source("", ""), 0, 0)

@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from nnef_grad.base.errors import InvalidGraphError, Problem, bounded_nesting
-from nnef_grad.base.source import Source, Span
+from nnef_grad.base.source import NOWHERE, Source, Span
 from nnef_grad.emit.arguments import Call
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Tensor, shape_of
@@ -188,8 +188,7 @@ class _Repair:
 
 
 # What no document says of axes.
-_NOWHERE = Span(Source("", ""), 0, 0)
-_REVERSED = syntax.Array((syntax.Literal(-1, span=_NOWHERE),), span=_NOWHERE)
+_REVERSED = syntax.Array((syntax.Literal(-1, span=NOWHERE),), span=NOWHERE)
 
 
 def repair_call(

@@ -11,7 +11,7 @@ import numpy as np
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
-from nnef_grad.base.source import Source, Span
+from nnef_grad.base.source import NOWHERE
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.simplify import simplify
 from nnef_grad.frontends.reading import Reading
@@ -25,8 +25,6 @@ from nnef_grad.ops.registry import OpSet
 from nnef_grad.ops.traits import BROADCASTING
 
 Constants = Mapping[str, Any]
-
-_NOWHERE = Span(Source("", ""), 0, 0)
 
 
 def known_input(
@@ -46,7 +44,7 @@ def known_input(
     if not has_symbols(shape):
         return np.broadcast_to(array, as_numbers(shape)).copy()
     settings = {"shape": list(shape), "value": [array.item()]}
-    return reading.standard("constant", [], settings, dtype, name, _NOWHERE)
+    return reading.standard("constant", [], settings, dtype, name, NOWHERE)
 
 
 def _converted(name: str, array: Array, dtype: str) -> Array:
@@ -123,7 +121,7 @@ class _Again(Reading):
         dtype = None if operation.definition.deduces_dtype else operation.dtype
         operands = map_tensors(self.values.__getitem__, operation.operands)
         place, hint = (
-            operation.span or _NOWHERE,
+            operation.span or NOWHERE,
             self._before.names[operation.outputs[0]],
         )
         return self.standard(
@@ -145,7 +143,7 @@ class _Again(Reading):
 
     def _tensor(self, tensor: Tensor) -> Any:
         value, name = self.values.get(tensor, tensor), self._before.names[tensor]
-        return self._called(self.materialize(value, tensor.dtype, name, _NOWHERE), name)
+        return self._called(self.materialize(value, tensor.dtype, name, NOWHERE), name)
 
     def _called(self, value: Any, name: str) -> Any:
         """The value, which has the name of the tensor that it is in the place of."""

@@ -15,7 +15,7 @@ import numpy as np
 from nnef_grad.autodiff.ranges import EXACT, Range, Ranges
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import InvalidGraphError, Problem, located, suggestion
-from nnef_grad.base.source import Source, Span
+from nnef_grad.base.source import NOWHERE, Span
 from nnef_grad.emit.arguments import bind, freeze
 from nnef_grad.emit.arithmetic import MAX_ITEMS, compute
 from nnef_grad.emit.bodies import LONGEST
@@ -323,7 +323,7 @@ class Reading(Evaluator):
         if isinstance(value, Tensor):
             if value in self.whole:
                 return self.whole[value]
-            numbers = self.numbers_of(value, Span(Source("", ""), 0, 0))
+            numbers = self.numbers_of(value, NOWHERE)
             value = value if numbers is None else numbers
         return value if isinstance(value, Tensor) else whole(value)
 
@@ -421,8 +421,7 @@ class Reading(Evaluator):
 
     def returned(self, value: Any, name: str) -> Tensor:
         """A value as an output of this name: it is no input, and is returned once."""
-        nowhere = Span(Source("", ""), 0, 0)
-        tensor = self.materialize(value, dtype_of(value), name, nowhere)
+        tensor = self.materialize(value, dtype_of(value), name, NOWHERE)
         producer, emitter = self.emitter.producer(tensor), self.emitter
         is_own = producer is not None and producer.name not in FED
         if is_own and tensor not in emitter.names:

@@ -1,11 +1,13 @@
-"""Functions of small matrices, by formulas without choices: determinants and inverses by
-minors (Laplace), Cholesky's decomposition column by column, the exponential by squaring.
+"""Functions of matrices, by formulas without choices: determinants, inverses and solutions
+by minors (Laplace) or, of larger ones, by the reflections of Householder; decompositions
+column by column; the exponential by squaring.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,19 +17,28 @@ from nnef_grad.frontends.values import described, shape_of
 from nnef_grad.frontends.view import View
 from nnef_grad.graph.extents import Dimension, as_number
 
-# The most rows that there are formulas for.
-MOST = 4
+# The most rows or columns that are taken one by one; and of those that minors are made of.
+MOST, _MOST_OF_MINORS = 64, 4
+_ADVICE = "compute it outside, and make it an input"
+
+
+def _small(view: View, x: Any) -> tuple[int, int]:
+    """The numbers of rows and columns, of which the smaller one is not too large."""
+    extents = shape_of(x)[-2:]
+    is_known = all(isinstance(n, int) for n in extents)
+    what = f"the matrices are {' x '.join(map(described, extents))}, and there are"
+    is_small = is_known and min(map(as_number, extents)) <= MOST
+    view.require(is_small, f"{what} formulas up to {MOST} x {MOST}: {_ADVICE}")
+    rows, columns = map(as_number, extents)
+    return rows, columns
 
 
 def rows_of(view: View, x: Any) -> int:
     """The number of rows of square matrices, for which there are formulas."""
-    extents = shape_of(x)[-2:]
-    is_small = all(isinstance(n, int) and n <= MOST for n in extents)
-    what = f"the matrices are {' x '.join(map(described, extents))}, and there are"
-    advice = "compute it outside, and make it an input"
-    view.require(is_small, f"{what} formulas up to {MOST} x {MOST}: {advice}")
-    view.require(len({*extents}) == 1, f"{what} formulas for square ones: {advice}")
-    return int(extents[0])
+    rows, columns = _small(view, x)
+    what = f"the matrices are {rows} x {columns}, and there are"
+    view.require(rows == columns, f"{what} formulas for square ones: {_ADVICE}")
+    return rows
 
 
 def transposed(view: View, x: Any) -> Any:
@@ -103,23 +114,50 @@ def _expanded(view: View, x: Any, cofactors: Any) -> Any:
 
 def determinant(view: View, x: Any) -> Any:
     """The determinants of matrices."""
-    rows_of(view, x)
-    rank = len(shape_of(x))
+    n, rank = rows_of(view, x), len(shape_of(x))
+    if n > _MOST_OF_MINORS:
+        return _determinant_of_triangle(view, x)
     whole = _expanded(view, x, _cofactors(view, x, 1))
     return view("squeeze", whole, axes=[rank - 2, rank - 1])
 
 
 def inverse(view: View, x: Any) -> Any:
     """The inverses of matrices: those of cofactors, transposed, by the determinant."""
-    cofactors = _cofactors(view, x, rows_of(view, x))
+    n, rank = rows_of(view, x), len(shape_of(x))
+    if n > _MOST_OF_MINORS:
+        return solution(view, x, _of_matrices(np.eye(n), rank))
+    cofactors = _cofactors(view, x, n)
     adjoint = transposed(view, cofactors)
     return view("div", adjoint, _expanded(view, x, cofactors), hint="inverse")
 
 
 def solution(view: View, x: Any, y: Any, *, is_left: bool = True) -> Any:
     """What gives y if it is multiplied by matrices x on the left, or on the right."""
-    pair = (inverse(view, x), y)
-    return matmul(view, *(pair if is_left else pair[::-1]))
+    if not is_left:
+        pair = transposed(view, x), transposed(view, y)
+        return transposed(view, solution(view, *pair))
+    if rows_of(view, x) <= _MOST_OF_MINORS:
+        return matmul(view, inverse(view, x), y)
+    q, r = orthogonal_and_triangular(view, x)
+    return substituted(view, r, matmul(view, transposed(view, q), y), is_upper=True)
+
+
+def substituted(view: View, x: Any, y: Any, *, is_upper: bool) -> Any:
+    """What gives y if it is multiplied by triangles x on the left, row by row."""
+    n, rank = rows_of(view, x), len(shape_of(x))
+    columns = shape_of(y)[-1]
+    found: list[Any] = []
+    for i in range(n - 1, -1, -1) if is_upper else range(n):
+        row = _part(view, y, (i, 0), (i + 1, columns))
+        if found:
+            begin, end = (i + 1, n) if is_upper else (0, i)
+            others = _part(view, x, (i, begin), (i + 1, end))
+            known = matmul(view, others, view.joined(found, rank - 2))
+            row = view("sub", *view.aligned(row, known), hint="rest")
+        pivot = _part(view, x, (i, i), (i + 1, i + 1))
+        row = view("div", *view.aligned(row, pivot), hint="row")
+        found.insert(0 if is_upper else i, row)
+    return view.joined(found, rank - 2)
 
 
 # ---- Cholesky ----
@@ -130,20 +168,141 @@ def cholesky(view: View, x: Any) -> Any:
     which the lower triangle is read.
     """
     n, rank = rows_of(view, x), len(shape_of(x))
-    still = [(0, 0)] * (rank - 2)
     columns: list[Any] = []
     for i in range(n):
         rest = n - i
         pivot = view("sqrt", _part(view, x, (0, 0), (1, 1)), hint="pivot")
         column = view("div", _part(view, x, (0, 0), (rest, 1)), pivot, hint="column")
-        padding = [*still, (i, 0), (0, 0)]
-        columns.append(view("pad", column, padding=padding) if i else column)
+        columns.append(_padded(view, column, (i, 0), (0, 0)))
         if rest > 1:
             below = _part(view, column, (1, 0), (rest, 1))
             outer = view("matmul", below, below, hint="outer", transposeB=True)
             inner = _part(view, x, (1, 1), (rest, rest))
             x = view("sub", inner, outer, hint="rest")
     return view.joined(columns, rank - 1)
+
+
+# ---- Orthogonal and triangular ----
+
+
+class _Reflection(NamedTuple):
+    """What reflects the first columns of matrices onto their first rows: the matrix that is the
+    identity, less the product of a vector with itself by a factor. What was there already is
+    reflected, too, and changes its sign again.
+    """
+
+    vector: Any
+    factor: Any
+    sign: Any
+
+
+def orthogonal_and_triangular(
+    view: View, x: Any, *, is_complete: bool = False
+) -> tuple[Any, Any]:
+    """Matrices q with orthonormal columns, and upper triangles r, whose product is x, with the
+    signs of LAPACK. Complete ones are square.
+    """
+    rows, columns = _small(view, x)
+    rank = len(shape_of(x))
+    reflections, triangle = _taken_apart(view, x)
+    count = len(triangle)
+    q: Any = None
+    if is_complete and rows > count:
+        q = _of_matrices(np.eye(rows - count), rank)
+        triangle.append(np.zeros((*shape_of(x)[:-2], rows - count, columns)))
+    for i in reversed(range(count)):
+        q = _reflected(view, reflections[i], _with_corner(view, q, rows - i, rank))
+    signs: list[Any] = [*(x.sign for x in reflections if x is not None)]
+    if signs:
+        width = shape_of(q)[-1] - len(signs)
+        if width:
+            signs.append(np.ones((*shape_of(x)[:-2], 1, width)))
+        q = view("mul", q, view.joined(signs, rank - 1), hint="q")
+    return q, view.joined(triangle, rank - 2)
+
+
+def _taken_apart(view: View, x: Any) -> tuple[list[_Reflection | None], list[Any]]:
+    """The reflections that make triangles of matrices one after the other, None for what is
+    one, and the rows of these.
+    """
+    count = min(_small(view, x))
+    reflections: list[_Reflection | None] = []
+    rows: list[Any] = []
+    for i in range(count):
+        reflection = _reflection(view, x) if shape_of(x)[-2] > 1 else None
+        x = _reflected(view, reflection, x)
+        height, width = shape_of(x)[-2:]
+        row = _part(view, x, (0, 0), (1, width))
+        if reflection is not None:
+            row = view("mul", row, reflection.sign, hint="row")
+        rows.append(_padded(view, row, (0, 0), (i, 0)))
+        reflections.append(reflection)
+        if i < count - 1:
+            x = _part(view, x, (1, 1), (height, width))
+    return reflections, rows
+
+
+def _determinant_of_triangle(view: View, x: Any) -> Any:
+    """The determinants of matrices: a reflection changes their sign."""
+    reflections, rows = _taken_apart(view, x)
+    signs = [x.sign for x in reflections if x is not None]
+    pivots = [_part(view, row, (0, i), (1, i + 1)) for i, row in enumerate(rows)]
+    rank = len(shape_of(x))
+    y = _product_of(view, [*pivots, *signs])
+    if len(signs) % 2:
+        y = view("neg", y, hint="determinant")
+    return view("squeeze", y, axes=[rank - 2, rank - 1])
+
+
+def _product_of(view: View, factors: Sequence[Any]) -> Any:
+    return reduce(lambda x, y: view("mul", x, y, hint="product"), factors)
+
+
+def _reflection(view: View, x: Any) -> _Reflection:
+    rank, height = len(shape_of(x)), shape_of(x)[-2]
+    first, below = _part(view, x, (0, 0), (1, 1)), _part(view, x, (1, 0), (height, 1))
+    squares = view("sqr", below, hint="squares")
+    tail = view("sum_reduce", squares, axes=[rank - 2], hint="tail")
+    norm = view("sqrt", view("add", view("sqr", first), tail), hint="norm")
+    is_negative = view("lt", first, 0.0, hint="is_negative")
+    away = view("select", is_negative, view("neg", norm), norm, hint="away")
+    vector = view.joined([view("add", first, away, hint="top"), below], rank - 2)
+    # Twice the square of the norm of the vector, by its first element; of zeros, anything.
+    half = view("mul", away, view("add", first, away), hint="half")
+    is_zero = view("eq", half, 0.0, hint="is_zero")
+    size = view("select", is_zero, 1.0, half, hint="size")
+    was_there = view(
+        "and", view("eq", tail, 0.0), view("not", is_zero), hint="was_there"
+    )
+    sign = view("select", was_there, -1.0, 1.0, hint="sign")
+    return _Reflection(vector, view("rcp", size, hint="factor"), sign)
+
+
+def _reflected(view: View, reflection: _Reflection | None, x: Any) -> Any:
+    if reflection is None:
+        return x
+    along = matmul(view, transposed(view, reflection.vector), x)
+    scaled = view("mul", reflection.vector, reflection.factor, hint="scaled")
+    change = matmul(view, scaled, along)
+    return view("sub", *view.aligned(x, change), hint="reflected")
+
+
+def _with_corner(view: View, q: Any, rows: int, rank: int) -> Any:
+    """Matrices with a row and a column more before the others, and 1 where these meet."""
+    if q is None:
+        return _of_matrices(np.eye(rows, 1), rank)
+    corner = np.zeros((rows, as_number(shape_of(q)[-1]) + 1))
+    corner[0, 0] = 1.0
+    wide = _padded(view, q, (1, 0), (1, 0))
+    return view("add", wide, _of_matrices(corner, rank), hint="wide")
+
+
+def _padded(view: View, x: Any, rows: tuple[int, int], columns: tuple[int, int]) -> Any:
+    """Matrices with so many rows and columns of zeros before and after them."""
+    if not any((*rows, *columns)):
+        return x
+    still = [(0, 0)] * (len(shape_of(x)) - 2)
+    return view("pad", x, padding=[*still, rows, columns], hint="padded")
 
 
 # ---- The exponential ----

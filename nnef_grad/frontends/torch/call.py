@@ -21,7 +21,7 @@ import torch
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UnsupportedError
-from nnef_grad.base.source import Span
+from nnef_grad.base.source import NOWHERE, Span
 from nnef_grad.emit.arguments import bind
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.frontends.conversion import MOST_ELEMENTS, Conversion
@@ -148,15 +148,17 @@ class ProgramValues(Conversion):
         return y
 
     def variable(self, name: str, tensor: torch.Tensor) -> Any:
-        """The variable of a parameter or a buffer; one without axes gets one, which is
-        removed again: not all runtimes have variables without.
+        """The value of a parameter or a buffer: a variable of scalars, with the type that it
+        has in torch. One without axes gets one, which is removed again: not all runtimes
+        have variables without.
         """
         array = array_of(tensor)
         shape = array.shape or (1,)
         called = self.supply.fresh(plain_name(name))
         result = self.declare(called, name, array.reshape(shape), "scalar")
         self.variables[name] = result
-        return result if array.ndim else self.emitter("squeeze", result, axes=[0])
+        made = result if array.ndim else self.emitter("squeeze", result, axes=[0])
+        return self.converted(made, dtype_name(tensor.dtype), called, NOWHERE)
 
     def complex_variable(self, name: str, tensor: torch.Tensor) -> Complex:
         """The same for complex numbers, whose parts the variable has along a last axis."""

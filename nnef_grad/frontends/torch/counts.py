@@ -1,35 +1,107 @@
-"""How many elements a mask takes, and other integers that depend on the values of inputs, and what
-Python decides by such numbers.
+"""How many elements a mask takes, and other integers that depend on the values of inputs: what
+Python decides by such numbers, and what has as many classes.
 """
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch.nn import functional
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from nnef_grad.frontends.torch.internals import bounds_of
+from nnef_grad.frontends.torch.nodes import LIBRARY
 from nnef_grad.frontends.torch.symbols import is_number_of_data
+
+LIBRARY.define("one_hot(Tensor x, SymInt count) -> Tensor")
+LIBRARY.impl(
+    "one_hot",
+    lambda x, count: (x.unsqueeze(-1) == torch.arange(count, device=x.device)).long(),
+    "CompositeExplicitAutograd",
+)
+# The least that integers of data can be which are the larger one of two.
+_LEAST = WeakTensorKeyDictionary()
 
 
 @contextmanager
 def counting() -> Iterator[None]:
-    """Lets `len` return such a number as PyTorch has it: Python's takes integers alone."""
-    original = builtins.len
+    """Lets functions of Python take such numbers: `len` returns one as PyTorch has it, and
+    `max` and `min` make one of an integer and one in a tensor, and do not ask which it is.
+    """
+    with ExitStack() as stack:
+        for name, replacement in _OF_PYTHON.items():
+            original = getattr(builtins, name)
+            stack.enter_context(patch.object(builtins, name, replacement(original)))
+        yield
 
+
+def _len(original: Callable[..., Any]) -> Callable[..., Any]:
     def length(x: Any) -> Any:
         if isinstance(x, torch.Tensor) and x.dim() and is_number_of_data(x.shape[0]):
             return x.shape[0]
         return original(x)
 
-    with patch.object(builtins, "len", length):
-        yield
+    return length
+
+
+def _max(original: Callable[..., Any]) -> Callable[..., Any]:
+    def largest(*args: Any, **kwargs: Any) -> Any:
+        if (pair := _pair(args, kwargs)) is None:
+            return original(*args, **kwargs)
+        x, number = pair
+        found = x.clamp(min=number)
+        _LEAST[found] = number
+        return found
+
+    return largest
+
+
+def _min(original: Callable[..., Any]) -> Callable[..., Any]:
+    def smallest(*args: Any, **kwargs: Any) -> Any:
+        if (pair := _pair(args, kwargs)) is None:
+            return original(*args, **kwargs)
+        x, number = pair
+        return x.clamp(max=number)
+
+    return smallest
+
+
+_OF_PYTHON = {"len": _len, "max": _max, "min": _min}
+
+
+def _pair(args: Any, kwargs: Any) -> tuple[torch.Tensor, int] | None:
+    """An integer in a tensor, and one of Python, if these are the arguments."""
+    if kwargs or args[2:] or not args[1:]:
+        return None
+    x, number = args if isinstance(args[0], torch.Tensor) else args[::-1]
+    is_one = isinstance(x, torch.Tensor) and not x.dim() and x.dtype in _WHOLE
+    return (x, number) if is_one and type(number) is int else None
+
+
+_WHOLE = (torch.int64, torch.int32)
+
+
+def one_hot(x: torch.Tensor, num_classes: Any = -1) -> torch.Tensor:
+    """`torch.nn.functional.one_hot`, also of a number of classes that depends on data: its
+    first classes can be read, as many as there are at least.
+    """
+    is_said = isinstance(num_classes, torch.Tensor) or num_classes != -1
+    count, least = num_classes if is_said else x.max() + 1, None
+    if isinstance(count, torch.Tensor):
+        least, count = _LEAST.get(count), count.item()
+    if not isinstance(count, torch.SymInt):
+        return functional.one_hot(x, count)
+    if least is not None:
+        torch._check(count >= least)
+    y: torch.Tensor = torch.ops.nnef_grad.one_hot(x, count)
+    return y
 
 
 @dataclass

@@ -64,11 +64,14 @@ def grad(
     materialize_grads: bool = False,
 ) -> tuple[torch.Tensor, ...]:
     """As `torch.autograd.grad`: no gradient flows through a result unless its graph is made."""
-    if is_grads_batched:
-        raise UnsupportedError("gradients are batched: take one after the other")
     ys, xs = (x if isinstance(x, (tuple, list)) else [x] for x in (outputs, inputs))
     is_list = isinstance(grad_outputs, (tuple, list))
     given = grad_outputs if is_list else [grad_outputs] * len(ys)
+    if is_grads_batched:
+        return _vmap(
+            lambda *dys: grad(ys, xs, dys, create_graph=create_graph),
+            0, 0, "error", None, *given,
+        )  # fmt: skip
     dys = [
         torch.ones_like(y) if dy is None else dy
         for y, dy in zip(ys, given, strict=True)

@@ -26,12 +26,12 @@ def traced(
     """
     captured = trace()
     ways = each_way(functional, captured)
-    if changed := [*_changed(ways)]:
+    changed: set[str] = set()
+    # What is decided by one may change others.
+    while more := {*_changed(ways)} - changed:
+        changed |= more
         captured = trace(changed)
         ways = each_way(functional, captured)
-        for name in _changed(ways):
-            message = f"Python looks at the buffer '{name}', which changes"
-            raise UnsupportedError(f"{message}: make it an input, and use torch.where")
     return captured, ways
 
 
@@ -51,13 +51,32 @@ def functional(captured: Captured) -> Captured:
     program = _read_once(program)
     if any(map(_is_decomposed, calls_of(program))):
         program = _decomposed(program, {})
+    written = [*_take_writes(program)]
     table = torch.export.default_decompositions()
     done: set[Any] = set()
     # What something is decomposed into may have to be decomposed itself.
     while missing := _not_read(program) & {*table} - done:
         program = _decomposed(program, {t: table[t] for t in missing})
         done |= missing
-    return captured._replace(program=program)
+    return captured._replace(program=program, warnings=[*captured.warnings, *written])
+
+
+def _take_writes(program: ExportedProgram) -> Iterator[str]:
+    """Takes from the results of a program those that are written into inputs, and yields
+    warnings: torch loses the names of such inputs when it decomposes the program again.
+    """
+    output, specs = program.graph.output_node(), program.graph_signature.output_specs
+    kept = []
+    for spec, result in zip([*specs], output.args[0], strict=True):
+        if spec.kind is OutputKind.USER_INPUT_MUTATION:
+            message = f"the module writes into its input '{spec.target}'"
+            yield f"{message}, which stays as it is here"
+        else:
+            kept.append((spec, result))
+    if len(kept) < len(specs):
+        specs[:] = [spec for spec, _ in kept]
+        output.args = (tuple(result for _, result in kept),)
+        program.graph_module.recompile()
 
 
 def _read_once(program: ExportedProgram) -> ExportedProgram:

@@ -159,8 +159,17 @@ class _Carried:
             return
         targets = node.all_input_nodes if node.target in _BLOCKS else _written(node)
         # Schemas do not tell of all views, such as of `atleast_2d`: whatever has to do with
-        # the tensor may be one.
-        self.free -= reachable(reachable(targets, OPERANDS), USERS).keys()
+        # the tensor may be one, except through what has memory of its own.
+        origins = reachable(targets, lambda x: () if _is_copy(x) else OPERANDS(x))
+        views = reachable(origins, lambda x: (u for u in x.users if not _is_copy(u)))
+        self.free -= views.keys()
+
+
+def _is_copy(node: Any) -> bool:
+    """Whether the result of a node is never a view: it is computed element by element."""
+    own = schema(node.target)
+    is_elementwise = own is not None and torch.Tag.pointwise in node.target.tags
+    return is_elementwise and all(result.alias_info is None for result in own.returns)
 
 
 def _is_made(node: Any) -> bool:

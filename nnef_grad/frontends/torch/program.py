@@ -30,6 +30,7 @@ from nnef_grad.base.errors import (
     UsageError,
     refuse_unknown,
 )
+from nnef_grad.base.source import NOWHERE
 from nnef_grad.emit.evaluation import NoValueError
 from nnef_grad.frontends.constants import Constants, known_input
 from nnef_grad.frontends.conversion import declare_as_read
@@ -139,6 +140,7 @@ class _Program:
         captured: the one that is read.
         inputs: the inputs of the graph, by their names.
         parameters: what makes the variables of parameters and buffers, by the names of these.
+        counters: the buffers of integers that are both changed and read.
     """
 
     def __init__(
@@ -160,6 +162,7 @@ class _Program:
         self.inputs: dict[str, Tensor] = {}
         self.parameters: dict[str, Later] = {}
         self.names: dict[str, list[str]] = _tied(self.program, own)
+        self.counters = {name for way in every for name in _counters(way.program)}
 
     @property
     def program(self) -> ExportedProgram:
@@ -180,7 +183,6 @@ class _Program:
         self.reading.begin(self._symbols(program), tuple(nodes_of(program)))
         signature = program.graph_signature
         fakes = {n.name: n.meta.get("val") for n in program.graph.nodes}
-        self._refuse_counters()
         values = [self._value(spec, fakes) for spec in signature.input_specs]
         try:
             returned = self.reading.run(program.graph_module, values)
@@ -194,29 +196,17 @@ class _Program:
 
     @property
     def moved(self) -> list[OutputSpec]:
-        """The new values of buffers that are no counters."""
+        """The new values of buffers that are no counters which nothing reads."""
         return [
             spec
             for spec in self.program.graph_signature.output_specs
             if spec.kind is OutputKind.BUFFER_MUTATION
-            and not counts(self._stored(str(spec.target)))
+            and self._is_state(str(spec.target))
         ]
 
-    def _refuse_counters(self) -> None:
-        """Refuses buffers of integers, which are constants, that are changed and read."""
-        signature, graph = self.program.graph_signature, self.program.graph
-        pairs = list(
-            zip(signature.output_specs, graph.output_node().args[0], strict=True)
-        )
-        nodes = {node.name: node for node in graph.nodes}
-        places = {spec.target: nodes[spec.arg.name] for spec in signature.input_specs}
-        for spec, _ in pairs:
-            if spec.kind is not OutputKind.BUFFER_MUTATION or spec in self.moved:
-                continue
-            reached = reachable([places[spec.target]], USERS)
-            if any(node in reached for other, node in pairs if other is not spec):
-                message = f"the integer buffer '{spec.target}' is both changed and read"
-                raise UnsupportedError(f"{message}: make it an input")
+    def _is_state(self, name: str) -> bool:
+        """Whether a buffer is a variable if it changes; other integers are constants."""
+        return name in self.counters or not counts(self._stored(name))
 
     def _value(self, spec: InputSpec, fakes: Mapping[str, Any]) -> Any:
         """The value of a placeholder: that of a parameter is made when it is needed."""
@@ -239,7 +229,7 @@ class _Program:
             return None
         tensor, is_parameter = self._stored(target), kind is InputKind.PARAMETER
         is_kept = kind is InputKind.BUFFER and target in self.program.state_dict
-        has_numbers = not counts(tensor) and tensor.numel() > 0
+        has_numbers = self._is_state(target) and tensor.numel() > 0
         is_fixed = target in self.captured.fixed
         if not has_numbers or is_fixed or not (is_parameter or is_kept):
             return Later(partial(value_of, tensor))
@@ -295,9 +285,6 @@ class _Program:
                     message = f"the complex buffer '{target}' is changed"
                     raise UnsupportedError(f"{message}: hold torch.view_as_real of it")
                 updates[target] = value
-            elif spec.kind is OutputKind.USER_INPUT_MUTATION:
-                message = f"the module writes into its input '{target}'"
-                self._warn(f"{message}, which stays as it is here")
         return Returned(results, updates, conditions)
 
     def _warn(self, message: str) -> None:
@@ -311,7 +298,8 @@ class _Program:
         """Whether this is not what a buffer has anyway, as where it is assigned to itself."""
         if is_known(value):
             return not np.array_equal(value, array_of(self._stored(name)))
-        return value is not self.reading.variables.get(name)
+        is_made = self.names[name][0] in self.reading.variables
+        return not is_made or value is not self._buffer(name)
 
     def _paths(self) -> list[list[str]]:
         """The path to each leaf of what the module returns."""
@@ -335,7 +323,11 @@ class _Program:
     ) -> TorchModel:
         """The model. An output is no input, and is returned once."""
         reading = self.reading
-        wishes = [*results, *((f"new_{n}", value) for n, value in updates.items())]
+        news = [
+            (f"new_{n}", reading.converted(x, "scalar", plain_name(n), NOWHERE))
+            for n, x in updates.items()
+        ]
+        wishes = [*results, *news]
         outputs = [
             reading.returned(value, reading.supply.fresh(plain_name(wish)))
             for wish, value in wishes
@@ -394,6 +386,25 @@ class _Program:
 def _word(step: Any) -> str:
     """A step of the path to a result, such as a key or an index, as a word."""
     return str(getattr(step, "key", getattr(step, "idx", getattr(step, "name", step))))
+
+
+def _counters(program: ExportedProgram) -> Iterator[str]:
+    """The buffers of integers that a program changes, and whose values results depend on, or
+    what it returns for Python to decide by.
+    """
+    signature, graph = program.graph_signature, program.graph
+    pairs = [*zip(signature.output_specs, graph.output_node().args[0], strict=True)]
+    nodes = {node.name: node for node in graph.nodes}
+    places = {spec.target: nodes[spec.arg.name] for spec in signature.input_specs}
+    for spec, _ in pairs:
+        name = str(spec.target)
+        if spec.kind is not OutputKind.BUFFER_MUTATION:
+            continue
+        stored = program.state_dict.get(name, program.constants.get(name))
+        reached = reachable([places[name]], USERS)
+        is_read = any(x in reached for other, x in pairs if other is not spec)
+        if stored is not None and counts(stored) and is_read:
+            yield name
 
 
 def _places(program: ExportedProgram) -> dict[str, Any]:

@@ -41,8 +41,8 @@ from nnef_grad.frontends.torch.nodes import (
 )
 from nnef_grad.frontends.torch.operations.complexes import with_parts
 from nnef_grad.frontends.torch.operations.elementwise import is_bit
-from nnef_grad.frontends.torch.operations.masks import places_of
-from nnef_grad.frontends.torch.selections import OF_DATA, Places
+from nnef_grad.frontends.torch.operations.masks import part_of
+from nnef_grad.frontends.torch.selections import OF_DATA, Unsized
 from nnef_grad.frontends.values import is_known, is_open, shape_of
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Tensor
@@ -84,8 +84,8 @@ class ProgramReading(ProgramValues):
             elif node.op == "output":
                 self.emitter.module = None
                 returned = self._arguments(results, node.args[0])
-                for places in self.selections.places_in(returned):
-                    raise UnsupportedError(OF_DATA, places.selection.span)
+                for value in self.selections.unsized_in(returned):
+                    raise UnsupportedError(OF_DATA, value.span)
                 return returned
             elif node in needed:
                 self.take(results, node)
@@ -171,9 +171,9 @@ class ProgramReading(ProgramValues):
             with located(call.span):
                 return _as_in_torch(call, with_parts(call, args, kwargs), call.fake)
         _refuse_wrapping(call, args)
-        has_places = bool(self.selections.places_in(args))
-        if has_places and (moved := places_of(call, args)) is not None:
-            return moved
+        is_partly = bool(self.selections.unsized_in(args))
+        if is_partly and (part := part_of(call, args)) is not None:
+            return part
         function = function_of(target)
         if function is None:
             raise UnsupportedError(_unknown(target), call.span)
@@ -342,7 +342,7 @@ def _as_in_torch(call: Call, x: Any, fake: Any) -> Any:
             None if p is None else _as_in_torch(call, p, real(fake)) for p in x.parts
         )
         return of_parts([*parts])
-    if not isinstance(fake, torch.Tensor) or x is None or isinstance(x, Places):
+    if not isinstance(fake, torch.Tensor) or x is None or isinstance(x, Unsized):
         return x
     call.reading.symbols.learn(fake.shape, shape_of(x))
     if 0 in shape_of(x):

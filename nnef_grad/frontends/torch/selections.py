@@ -90,14 +90,38 @@ class Selection:
         return emit.emit_named(fresh(f"{name}_inside"), "select", **branches)
 
 
+class Unsized:
+    """A value of which only parts are read: how long it is depends on input values.
+
+    Attributes:
+        span: where it is made.
+    """
+
+    span: Span
+
+
 @dataclass(frozen=True, eq=False)
-class Places:
+class Classes(Unsized):
+    """One-hot vectors, of as many classes as input values say."""
+
+    indices: Any
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True, eq=False)
+class Places(Unsized):
     """Where a mask is true, along one of its axes: an index for each row that it takes; or
     along all, in columns.
     """
 
     selection: Selection
     axis: int | None
+
+    @property
+    def span(self) -> Span:  # type: ignore[override]
+        """Where the mask takes something first."""
+        return self.selection.span
 
     @property
     def columns(self) -> list[Places]:
@@ -112,6 +136,7 @@ class Selections:
 
     def __init__(self) -> None:
         self._of: dict[Any, Selection] = {}
+        self._has_classes = False
         # The nodes, and values, of which torch says that they have a row for each that is
         # taken.
         self._rows: dict[Any, list[tuple[Any, Any]]] = {}
@@ -124,13 +149,14 @@ class Selections:
         """The selection of a size; an earlier one, if the mask was used before."""
         return self._of.setdefault(size.node.expr, selection)
 
-    def places_in(self, values: Any) -> list[Places]:
-        """The places of masks among values, and in lists of them."""
-        leaves = pytree.tree_leaves(values) if self._of else ()
-        return [leaf for leaf in leaves if isinstance(leaf, Places)]
+    def unsized_in(self, values: Any) -> list[Unsized]:
+        """What of values, and in lists of them, is only read in part."""
+        leaves = pytree.tree_leaves(values) if self._of or self._has_classes else ()
+        return [leaf for leaf in leaves if isinstance(leaf, Unsized)]
 
     def note(self, node: Any, value: Any) -> None:
         """Notes the values of a node that has rows, as torch says, for each that is taken."""
+        self._has_classes |= isinstance(value, Classes)
         if not self._of:
             return
         fake = node.meta.get("val")
@@ -140,7 +166,7 @@ class Selections:
         rows = [
             (fake, x)
             for fake, x in zip(fakes, values, strict=False)
-            if self._has_rows(fake) and not isinstance(x, Places)
+            if self._has_rows(fake) and not isinstance(x, Unsized)
         ]
         if rows:
             self._rows[node] = rows

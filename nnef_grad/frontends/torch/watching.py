@@ -25,7 +25,7 @@ from torch.utils.checkpoint import CheckpointFunction
 from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.frontends.torch import derivatives, eager, functions
 from nnef_grad.frontends.torch.choices import Answers
-from nnef_grad.frontends.torch.counts import counting
+from nnef_grad.frontends.torch.counts import counting, one_hot
 from nnef_grad.frontends.torch.internals import (
     EXPORT,
     SET_GRAD_ENABLED,
@@ -94,7 +94,7 @@ class Seen:
 PASSING_ON = (
     "exported", "watched", "__torch_function__", "unstopped", "applied", "made", "chosen",
     "_slopes", "_equal", "where", "dropout", "each", "moved", "_enter_hooks", "_bool", "decided",
-    "__torch_dispatch__", "_computed", "place", "length",
+    "__torch_dispatch__", "_computed", "place", "length", "largest", "smallest", "one_hot",
 )  # fmt: skip
 
 # What is seen of the module that runs in this context, if one does.
@@ -303,6 +303,7 @@ _WATCHED: dict[Any, Callable[..., Any]] = {
     torch.Tensor.retain_grad: lambda x: None,
     torch.autograd.grad: derivatives.grad,
     torch.equal: _equal,
+    nn.functional.one_hot: one_hot,
     torch.where: eager.where,
     **{f: partial(eager.dropout, f) for f in eager.DROPOUTS},
     torch.Tensor.where: lambda x, condition, y: eager.where(condition, x, y),

@@ -11,7 +11,7 @@ import numpy as np
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UnsupportedError
-from nnef_grad.base.source import Source, Span
+from nnef_grad.base.source import NOWHERE
 from nnef_grad.emit.assumed import are_equal_where
 from nnef_grad.frontends.expansions.branches import chosen, kind
 from nnef_grad.frontends.torch.choices import Choice, Ways
@@ -117,9 +117,8 @@ def _chosen(
         for value, others in ((False, xs), (True, ys)):
             if are_equal_where(condition, value, operations, tensors):
                 return others
-    nowhere = Span(Source("", ""), 0, 0)
     return [
-        chosen(View(reading, "if", name, nowhere, None), condition, [x], [y])[0]
+        chosen(View(reading, "if", name, NOWHERE, None), condition, [x], [y])[0]
         for name, x, y in zip(names, xs, ys, strict=True)
     ]
 

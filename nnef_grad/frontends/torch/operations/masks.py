@@ -12,6 +12,7 @@ from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.internals import pytree
 from nnef_grad.frontends.torch.selections import (
     OF_DATA,
+    Classes,
     Places,
     Selection,
     is_arithmetic,
@@ -44,10 +45,12 @@ _TAKING = (
 )  # fmt: skip
 
 
-def places_of(call: Call, args: Sequence[Any]) -> Any:
-    """What an operation makes of places, if it only takes columns; None for one that reads or
-    puts there. Others are refused.
+def part_of(call: Call, args: Sequence[Any]) -> Any:
+    """What an operation makes of a value of which only parts are read, if it takes a part;
+    None for one that reads or puts at places. Others are refused.
     """
+    if isinstance(args[0], Classes):
+        return _first_classes(call, *args)
     moved = _columns_of(call, *args) if isinstance(args[0], Places) else None
     call.require(moved is not None or call.packet in _TAKING, OF_DATA)
     return moved
@@ -61,6 +64,31 @@ def _columns_of(call: Call, places: Places, *args: Any) -> Any:
         return columns
     is_column = call.packet in _MOVING and len(columns) == 1 and call.fake.dim() == 1
     return columns[0] if is_column else None
+
+
+@aten("nnef_grad.one_hot")
+def _one_hot(call: Call, x: Any, _: Any) -> Classes:
+    return Classes(x, call.hint, call.span)
+
+
+def _first_classes(call: Call, x: Classes, *args: Any) -> Any:
+    """One-hot vectors as far as they are read: those of as many classes as there are at least."""
+    axis, begin, _, stride = (*args, 1)[:4]
+    rank = call.fake.dim()
+    is_first = args[1:] and (axis % rank, begin, stride) == (rank - 1, 0, 1)
+    is_plain = call.packet == "slice" and is_first
+    call.require(is_plain and isinstance(call.fake.shape[-1], int), _OF_CLASSES)
+    call.hint = x.name
+    (indices,) = call.scalars(x.indices)
+    wide = call("unsqueeze", indices, axes=[rank - 1], hint="wide")
+    positions = call.positions(call.fake.shape[-1], rank - 1, rank)
+    return call.typed(call("eq", wide, positions), "integer")
+
+
+_OF_CLASSES = (
+    "how many classes one_hot has depends on input values: give it a number, or"
+    " max(classes, n), of which the first n are read, as in [..., :n]"
+)
 
 
 def rows_at(call: Call, x: Any, indices: Sequence[Any]) -> Any:

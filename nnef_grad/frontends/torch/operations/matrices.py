@@ -1,4 +1,4 @@
-"""Determinants, inverses and solutions, Cholesky's decomposition, exponentials."""
+"""Determinants, inverses and solutions, decompositions, exponentials."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from nnef_grad.base.errors import Problem
 from nnef_grad.frontends.expansions import matrices
 from nnef_grad.frontends.expansions.selection import triangle
 from nnef_grad.frontends.torch.call import Call, aten
@@ -57,12 +58,15 @@ def _solution(call: Call, x: Any, y: Any, *_: Any) -> Any:
 @aten("linalg_solve_triangular")
 def _solution_of_triangle(call: Call, x: Any, y: Any, *_: Any) -> Any:
     upper, is_unit = call.args["upper"], call.args["unitriangular"]
-    x = triangle(call, x, (1 if upper else -1) * is_unit, upper)
+    if not call.args["left"]:
+        x, y = (matrices.transposed(call, part) for part in (x, y))
+        upper = not upper
     if is_unit:
-        x = call(
-            "add", *call.aligned(x, np.eye(matrices.rows_of(call, x))), hint="unit"
-        )
-    return matrices.solution(call, x, y, is_left=call.args["left"])
+        x = triangle(call, x, 1 if upper else -1, upper)
+        unit = np.eye(matrices.rows_of(call, x))
+        x = call("add", *call.aligned(x, unit), hint="unit")
+    z = matrices.substituted(call, x, y, is_upper=upper)
+    return z if call.args["left"] else matrices.transposed(call, z)
 
 
 @aten("cholesky_solve")
@@ -84,7 +88,7 @@ def _product(call: Call, x: Any, upper: bool) -> Any:
     return call("matmul", x, x, transposeA=upper, transposeB=not upper, hint="product")
 
 
-# ---- Cholesky's decomposition, exponentials ----
+# ---- Decompositions, exponentials ----
 
 
 @aten("cholesky", "linalg_cholesky", "linalg_cholesky_ex")
@@ -97,6 +101,28 @@ def _cholesky(call: Call, x: Any, *_: Any) -> Any:
     rest = call.stopped(call("sub", x, mean, hint="rest"))
     y = matrices.cholesky(call, call("add", mean, rest, hint="symmetric"))
     return _first(call, matrices.transposed(call, y) if upper else y)
+
+
+@aten("qr", "linalg_qr")
+def _orthogonal_and_triangular(call: Call, x: Any, *_: Any) -> Any:
+    mode = call.args.get("mode", "reduced" if call.args.get("some") else "complete")
+    q, r = matrices.orthogonal_and_triangular(call, x, is_complete=mode == "complete")
+    return (None, r) if mode == "r" else (q, r)
+
+
+@aten("pinverse", "linalg_pinv")
+def _pseudoinverse(call: Call, x: Any, *_: Any) -> Any:
+    """By an orthogonal and a triangular matrix: that of matrices of full rank."""
+    what = "the pseudoinverse is that of a matrix of full rank"
+    call.reading.warnings.append(Problem(what, call.span))
+    rows, columns = shape_of(x)[-2:]
+    call.require_known(rows, columns)
+    is_wide = rows < columns
+    tall = matrices.transposed(call, x) if is_wide else x
+    q, r = matrices.orthogonal_and_triangular(call, tall)
+    transposed = matrices.transposed(call, q)
+    y = matrices.substituted(call, r, transposed, is_upper=True)
+    return matrices.transposed(call, y) if is_wide else y
 
 
 @aten("matrix_exp", "linalg_matrix_exp")
