@@ -68,10 +68,11 @@ def grad(
     is_list = isinstance(grad_outputs, (tuple, list))
     given = grad_outputs if is_list else [grad_outputs] * len(ys)
     if is_grads_batched:
-        return _vmap(
+        found: tuple[torch.Tensor, ...] = _vmap(
             lambda *dys: grad(ys, xs, dys, create_graph=create_graph),
             0, 0, "error", None, *given,
         )  # fmt: skip
+        return found
     dys = [
         torch.ones_like(y) if dy is None else dy
         for y, dy in zip(ys, given, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from inspect import signature
 from itertools import repeat
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from nnef_grad.frontends.torch.internals import destination
+from nnef_grad.frontends.torch.internals import destination, is_fake, pytree
 
 
 def where(condition: Any, *values: Any) -> Any:
@@ -20,7 +21,7 @@ def where(condition: Any, *values: Any) -> Any:
     return torch.where(condition.bool() if is_byte else condition, *values)
 
 
-DROPOUTS: tuple[Callable[..., Any], ...] = (
+_DROPOUTS: tuple[Callable[..., Any], ...] = (
     functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d,
     functional.alpha_dropout, functional.feature_alpha_dropout,
 )  # fmt: skip
@@ -35,6 +36,48 @@ def dropout(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     settings = given.arguments
     drops = settings["training"] and settings["p"] > 0
     return original(*args, **kwargs) if drops else settings["input"]
+
+
+def to(original: Callable[..., Any], x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """`Tensor.to`, whose result is its operand where it is of that type already: what holds
+    it then holds no other tensor.
+    """
+    if is_fake(x) or kwargs.get("copy"):
+        return original(x, *args, **kwargs)
+    device, dtype = destination(*args, **kwargs)
+    is_there = device is None or torch.device(device).type == x.device.type
+    return x if is_there and dtype in (None, x.dtype) else original(x, *args, **kwargs)
+
+
+def tensor(original: Callable[..., Any], data: Any, *args: Any, **kwargs: Any) -> Any:
+    """`torch.tensor` and `torch.as_tensor`, also of lists with numbers of tensors in them."""
+    leaves = pytree.tree_leaves(data)
+    is_list = isinstance(data, (list, tuple))
+    if args or not (is_list and any(map(is_fake, leaves))):
+        return original(data, *args, **kwargs)
+    dtype = kwargs.get("dtype")
+    if dtype is None:
+        kinds = (torch.result_type(x, x) if is_fake(x) else type(x) for x in leaves)
+        dtype = _joined_type([*kinds])
+    return _stacked(data, dtype)
+
+
+def _stacked(data: Any, dtype: torch.dtype) -> torch.Tensor:
+    if isinstance(data, (list, tuple)):
+        return torch.stack([_stacked(x, dtype) for x in data])
+    if isinstance(data, torch.Tensor):
+        return data.detach().reshape(()).to(dtype)
+    return torch.tensor(data, dtype=dtype)
+
+
+def _joined_type(kinds: Sequence[Any]) -> torch.dtype:
+    """That of a list of numbers, which have types of torch or of Python."""
+    if any(
+        kind is float or getattr(kind, "is_floating_point", False) for kind in kinds
+    ):
+        return torch.get_default_dtype()
+    is_logical = all(kind in (bool, torch.bool) for kind in kinds)
+    return torch.bool if is_logical else torch.int64
 
 
 def for_each(function: Any) -> Callable[..., Any] | None:
@@ -60,3 +103,13 @@ def moved(original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> nn.Mod
     floats = [x for x in tensors if x.is_floating_point()]
     is_same = is_there and all(dtype is None or x.dtype == dtype for x in floats)
     return module if is_same else original(module, *args, **kwargs)
+
+
+# What is called in the place of functions of tensors.
+REPLACED: dict[Any, Callable[..., Any]] = {
+    torch.where: where,
+    torch.Tensor.where: lambda x, condition, y: where(condition, x, y),
+    torch.Tensor.to: partial(to, torch.Tensor.to),
+    **{f: partial(dropout, f) for f in _DROPOUTS},
+    **{f: partial(tensor, f) for f in (torch.tensor, torch.as_tensor)},
+}

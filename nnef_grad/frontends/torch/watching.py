@@ -120,7 +120,7 @@ def watching(
     seen = Seen(allows_own_backward)
     buffers, own = dict(module.named_buffers()), dict(registered(module))
     forward = module.forward
-    before, drawn_from = dict(states(module)), generators()
+    drawn_from = generators()
 
     def computing() -> Any:
         if answers is None:
@@ -135,7 +135,7 @@ def watching(
     @wraps(forward)
     def watched(*args: Any, **kwargs: Any) -> Any:
         token = _SEEN.set(seen)
-        traced = dict(registered(module))
+        traced, before = dict(registered(module)), dict(states(module))
         stand_ins = {id(x): traced[name] for name, x in own.items()}
         seen.stand_ins = {}
         try:
@@ -304,9 +304,7 @@ _WATCHED: dict[Any, Callable[..., Any]] = {
     torch.autograd.grad: derivatives.grad,
     torch.equal: _equal,
     nn.functional.one_hot: one_hot,
-    torch.where: eager.where,
-    **{f: partial(eager.dropout, f) for f in eager.DROPOUTS},
-    torch.Tensor.where: lambda x, condition, y: eager.where(condition, x, y),
+    **eager.REPLACED,
 }
 
 

@@ -15,6 +15,7 @@ import torch
 
 from nnef_grad.autodiff.ranges import EXACT
 from nnef_grad.base.arrays import Array
+from nnef_grad.frontends.expansions.reductions import running_sums
 from nnef_grad.frontends.expansions.selection import (
     from_begin,
     gather_elements,
@@ -404,6 +405,24 @@ def _masked_select(call: Call, x: Any, mask: Any) -> Any:
         return rows_where(call, call.broadcast(x, shape), [call.broadcast(mask, shape)])
     places = np.flatnonzero(np.broadcast_to(mask, as_numbers(shape)))
     return rows(call, flat(call, call.broadcast(x, shape)), places, 0)
+
+
+@aten("masked_scatter")
+def _masked_scatter(call: Call, x: Any, mask: Any, source: Any) -> Any:
+    """The elements of another tensor, one after the other, where a mask is true."""
+    shape = broadcast_shapes(shape_of(x), shape_of(mask))
+    x, mask = (call.broadcast(part, shape) for part in (x, mask))
+    row, source = flat(call, mask), flat(call, source)
+    if is_known(mask):
+        numbers: Any = np.maximum(np.cumsum(np.asarray(row)) - 1, 0)
+    else:
+        call.require_exact(prod(shape))
+        (ones,) = call.scalars(row)
+        sums = running_sums(call, ones, 0, "scalar")
+        number = call("sub", call("round", sums, hint="ranks"), 1.0, hint="rank")
+        numbers = call("max", number, 0.0, hint="number")
+    taken = call.reshaped(rows(call, source, numbers, 0), shape, "taken")
+    return call("select", mask, taken, x)
 
 
 # ---- Writes into views ----

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any
 
 import torch
 
+from nnef_grad.frontends.expansions.reductions import running_sums
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.internals import pytree
 from nnef_grad.frontends.torch.selections import (
@@ -23,19 +24,49 @@ from nnef_grad.frontends.values import dtype_of, shape_of
 from nnef_grad.graph.ir import Tensor
 
 
-@aten("nonzero", "argwhere")
-def places_where(call: Call, mask: Any) -> Places:
-    """Where a mask is true, along its axes, in columns."""
+@aten("nonzero", "argwhere", "where.default", "nonzero_numpy")
+def places_where(call: Call, mask: Any) -> Any:
+    """Where a mask is true, along its axes, in columns or apart."""
     mask = call.typed(mask, "logical")
     if (outer := _taken(call, call.node.args[0], 0)) is not None:
         mask = only_where(call, mask, outer, 0)
-    first = call.fake[0] if isinstance(call.fake, (list, tuple)) else call.fake
-    return Places(_selection(call, first.shape[0], mask), None)
+    is_apart = isinstance(call.fake, (list, tuple))
+    count = (call.fake[0] if is_apart else call.fake).shape[0]
+    if is_number_of_data(count):
+        places = Places(_selection(call, count, mask), None)
+        return places.columns if is_apart else places
+    columns = [*_indices_where(call, mask, call.reading.symbols.extent(count))]
+    wide = (call("unsqueeze", x, axes=[1], hint="column") for x in columns)
+    return columns if is_apart else call.joined([*wide], 1)
 
 
-@aten("where.default", "nonzero_numpy")
-def _along_each_axis(call: Call, mask: Any) -> list[Places]:
-    return places_where(call, mask).columns
+def _indices_where(call: Call, mask: Any, count: Any) -> Iterator[Any]:
+    """Where a mask is true, along each axis: as often as torch has found that the module says."""
+    shape, number = shape_of(mask), numbers_where(call, mask, count)
+    for axis in range(len(shape)):
+        stride = prod(shape[axis + 1 :])
+        after = call("floor", call("div", number, float(stride), hint="share"))
+        before = call("mul", after, float(stride), hint="before")
+        number = call("sub", number, before, hint="rest")
+        yield call("cast", after, dtype="integer", hint=f"axis_{axis}")
+
+
+def numbers_where(call: Call, mask: Any, count: Any) -> Any:
+    """The numbers of the elements of a mask that are true, in row-major order: the k-th one is
+    that before which there are k.
+    """
+    size = prod(shape_of(mask))
+    call.require_exact(size)
+    row = call.reshaped(mask, [1, size], "row")
+    (ones,) = call.scalars(row)
+    before = running_sums(call, ones, 1, "scalar", excludes=True)
+    rank = call("round", before, hint="rank")
+    is_kth = call("eq", rank, call.positions(count, 0, 2), hint="has_rank")
+    is_kth = call("and", row, is_kth, hint="is_kth")
+    places = call.positions(size, 1, 2)
+    numbers = call("select", is_kth, places, 0.0, hint="numbers")
+    total = call("sum_reduce", numbers, axes=[1], hint="total")
+    return call("squeeze", total, axes=[1], hint="number")
 
 
 # Operations that leave places as they are; and those that read, or put, there.
@@ -77,7 +108,7 @@ def _first_classes(call: Call, x: Classes, *args: Any) -> Any:
     rank = call.fake.dim()
     is_first = args[1:] and (axis % rank, begin, stride) == (rank - 1, 0, 1)
     is_plain = call.packet == "slice" and is_first
-    call.require(is_plain and isinstance(call.fake.shape[-1], int), _OF_CLASSES)
+    call.require(bool(is_plain) and isinstance(call.fake.shape[-1], int), _OF_CLASSES)
     call.hint = x.name
     (indices,) = call.scalars(x.indices)
     wide = call("unsqueeze", indices, axes=[rank - 1], hint="wide")
@@ -139,10 +170,16 @@ def rows_where(call: Call, x: Any, indices: Sequence[Any]) -> Any:
         mask = only_where(call, mask, outer, 0)
     if (outer := _taken(call, call.node.args[0], place)) is not None:
         x = only_where(call, x, outer, place)
-    selection = _selection(call, call.fake.shape[place], mask)
-    shape, depth = shape_of(x), len(selection.shape)
-    joined = [*shape[:place], prod(selection.shape), *shape[place + depth :]]
+    shape, depth = shape_of(x), len(shape_of(mask))
+    joined = [*shape[:place], prod(shape_of(mask)), *shape[place + depth :]]
     rows = call.reshaped(x, joined, "joined")
+    count = call.fake.shape[place]
+    if not is_number_of_data(count):
+        # torch has found that the module says how many there are.
+        number = numbers_where(call, mask, call.reading.symbols.extent(count))
+        whole = call("cast", number, dtype="integer", hint="places")
+        return call("gather", rows, whole, axis=place)
+    selection = _selection(call, count, mask)
     if not isinstance(rows, Tensor):
         rows = call.constant(rows)
     name = call.reading.supply.fresh(f"{call.hint}_rows")
@@ -239,8 +276,7 @@ def _alone(call: Call, indices: Sequence[Any]) -> tuple[int, Any]:
 
 
 def _selection(call: Call, size: Any, mask: Any) -> Selection:
-    # Where the module says how many rows there are, torch has a number.
-    call.require(isinstance(mask, Tensor) and is_number_of_data(size), OF_DATA)
+    call.require(isinstance(mask, Tensor), OF_DATA)
     row = call.reshaped(mask, [prod(shape_of(mask))], "row")
     made = Selection(mask, row, tuple(shape_of(mask)), call.span)
     found = call.reading.selections.add(size, made)

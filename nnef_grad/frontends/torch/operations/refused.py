@@ -6,7 +6,6 @@ from functools import partial
 from typing import NoReturn
 
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.torch.selections import OF_DATA
 
 _OUTSIDE = "NNEF does not have it: compute it outside, and make it an input"
 _NO_FORMULA = (
@@ -15,7 +14,6 @@ _NO_FORMULA = (
 )
 
 _REFUSED: dict[str, tuple[str, ...]] = {
-    OF_DATA: ("masked_scatter",),
     "it is a truth value of Python that depends on data: use (x == y).all()": ("equal",),
     "its extent depends on the values of tensors: for counts of known classes sum "
     "one_hot(x, classes)": ("bincount", "_unique2", "unique_consecutive", "unique_dim"),
@@ -36,7 +34,6 @@ _REFUSED: dict[str, tuple[str, ...]] = {
     "use torch.randint": ("random",),
     f"a Bessel function: {_NO_FORMULA}": ("i0", "special_i0"),
     f"the scaled error function: {_NO_FORMULA}": ("special_erfcx",),
-    f"the inverse of the error function: {_NO_FORMULA}": ("erfinv", "special_erfinv"),
     f"the inverse of the normal distribution: {_NO_FORMULA}": ("special_ndtri",),
     f"the gamma function: {_NO_FORMULA}": (
         "digamma", "lgamma", "mvlgamma", "polygamma",
