@@ -191,6 +191,92 @@ def test_axes_before_the_last_and_an_open_batch() -> None:
     )
 
 
+def two_each(t: Tensor) -> Tensor:
+    """A mask that takes two of each row."""
+    return t >= t.topk(2, -1)[0][..., -1:]
+
+
+def twelve(rows: Tensor) -> Tensor:
+    torch._check(rows.shape[0] == 12)
+    return rows
+
+
+def largest(t: Tensor) -> Tensor:
+    """A mask that takes one of each row."""
+    mask = torch.zeros_like(t)
+    mask[torch.arange(6), t.argmax(1)] = 1
+    return mask == 1
+
+
+# What torch finds a number for: how many rows there are.
+COUNTED: dict[str, Callable[..., Any]] = {
+    "checked": lambda net, x, t, m, r: twelve(x[two_each(t)]) * torch.arange(12.0),
+    "of one row": lambda net, x, t, m, r: x[two_each(t)].view(6, 2).softmax(0),
+    "one of each": lambda net, x, t, m, r: x * x[largest(t)][:, None],
+    "others are infinite": lambda net, x, t, m, r: x + x.masked_fill(~largest(t), math.inf)[largest(t)][:, None],
+    "where": lambda net, x, t, m, r: twelve(torch.stack(torch.where(two_each(t)), 1))[:, :1] * x.repeat(2, 1),
+    "where, to read": lambda net, x, t, m, r: next(x[i] * x[i, j][:, None] for i, j in [map(twelve, torch.where(two_each(t)))]),
+    "places": lambda net, x, t, m, r: x[twelve(two_each(t).nonzero())[:, 1] % 6] * two_each(t).nonzero()[:, :1],
+    "planes": lambda net, x, t, m, r: x[None].expand(2, 6, 4)[:, largest(t)] * torch.arange(6.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_as_many_rows_as_the_module_says(name: str) -> None:
+    given = ((normal(n, 6, 4), normal(n + 1, 6, 4)) for n in range(3))
+    compare(Module(COUNTED[name]).eval(), *given)
+
+
+SCATTERED: dict[str, Callable[..., Any]] = {
+    "elements": lambda net, x, t, m, r: x.masked_scatter(m, t.exp()),
+    "rows": lambda net, x, t, m, r: x.masked_scatter(r[:, None].expand(6, 4), net.inner(t)),
+    "a broadcast mask": lambda net, x, t, m, r: x.masked_scatter(r[:, None], t.T),
+    "a known mask": lambda net, x, t, m, r: x.masked_scatter(torch.eye(6, 4).bool(), t.sin()),
+    "in place": lambda net, x, t, m, r: x.sin().masked_scatter_(m, t) * x,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCATTERED)
+def test_elements_one_after_the_other(name: str) -> None:
+    given = ((normal(n, 6, 4), normal(n + 1, 6, 4)) for n in range(3))
+    compare(Module(SCATTERED[name]).eval(), *given)
+
+
+def codes(t: Tensor) -> Tensor:
+    return (t.abs() * 2).long()
+
+
+HOT: dict[str, Callable[..., Any]] = {
+    "at least": lambda net, x, t, m, r: x[..., None] * f.one_hot(codes(t), max(codes(t).max() + 1, 3))[..., :3],
+    "fewer": lambda net, x, t, m, r: x[..., None] * f.one_hot(codes(t), max(5, codes(t).max() + 1))[..., 0:2].float(),
+    "as a word": lambda net, x, t, m, r: x[..., None] * f.one_hot(codes(t), num_classes=max(codes(t).max() + 2, 4))[..., :4],
+    "all": lambda net, x, t, m, r: x[..., None] * f.one_hot(codes(t).clamp(max=2), 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_one_hot_of_as_many_classes_as_there_are(name: str) -> None:
+    given = ((normal(n, 6, 4) * n, normal(n + 1, 6, 4) * n) for n in (1, 2, 0, 3))
+    compare(Module(HOT[name]).eval(), *given)
+
+
+HOT_REFUSED: dict[str, Callable[..., Any]] = {
+    "all of them": lambda net, x, t, m, r: f.one_hot(codes(t), max(codes(t).max() + 1, 3)).sum() * x,
+    "more than there may be": lambda net, x, t, m, r: f.one_hot(codes(t), max(codes(t).max() + 1, 3))[..., :4],
+    "no least number": lambda net, x, t, m, r: f.one_hot(codes(t))[..., :3] * x[..., None],
+    "the last": lambda net, x, t, m, r: f.one_hot(codes(t), max(codes(t).max() + 1, 3))[..., -1] * x,
+    "every second": lambda net, x, t, m, r: f.one_hot(codes(t), max(codes(t).max() + 1, 3))[..., :3:2] * x[..., None],
+    "of rows": lambda net, x, t, m, r: f.one_hot(codes(t), max(codes(t).max() + 1, 3))[:2] * x[:2, :, None],
+    "returned": lambda net, x, t, m, r: (x, f.one_hot(codes(t), max(codes(t).max() + 1, 3))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOT_REFUSED)
+def test_other_classes_are_refused(name: str) -> None:
+    with pytest.raises(nnef_grad.UnsupportedError, match=f"{MEET}|how many classes"):
+        from_torch(Module(HOT_REFUSED[name]).eval(), (normal(0, 6, 4), normal(1, 6, 4)))
+
+
 @pytest.mark.parametrize("is_alone", [False, True])
 def test_a_branch_takes_rows(is_alone: bool) -> None:
     def then(x: Tensor, t: Tensor) -> Any:
@@ -223,11 +309,6 @@ def test_a_branch_takes_rows(is_alone: bool) -> None:
 MEET = "needs the values of tensors|the shape would depend|rows meet"
 
 
-def three(rows: Tensor) -> Tensor:
-    torch._check(rows.shape[0] == 3)
-    return rows
-
-
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "returned": (lambda net, x, t, m, r: x[m], "the shape would depend"),
     "the largest": (lambda net, x, t, m, r: x[m].max(), "the shape would depend"),
@@ -254,7 +335,6 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "moved so far": (lambda net, x, t, m, r: torch.roll(x, [x[m].shape[0]], [0]), MEET),
     "at least": (lambda net, x, t, m, r: x.clamp(min=x[m].shape[0]), MEET),
     "a part of it": (lambda net, x, t, m, r: x.reshape(-1)[: x[m].shape[0]].sum(), MEET),
-    "as many as the module says": (lambda net, x, t, m, r: three(x[r]).sum(0), "the shape would depend"),
     "ones in a row": (lambda net, x, t, m, r: x[m].sum() / torch.ones(x[m].shape[0]).sum(), MEET),
     "ones like them": (lambda net, x, t, m, r: x[m].sum() / torch.ones_like(x[m]).sum(), MEET),
     "places": (

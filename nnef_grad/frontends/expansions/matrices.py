@@ -144,8 +144,9 @@ def solution(view: View, x: Any, y: Any, *, is_left: bool = True) -> Any:
 
 def substituted(view: View, x: Any, y: Any, *, is_upper: bool) -> Any:
     """What gives y if it is multiplied by triangles x on the left, row by row."""
-    n, rank = rows_of(view, x), len(shape_of(x))
-    columns = shape_of(y)[-1]
+    n = rows_of(view, x)
+    x, y = view.aligned(x, y)
+    rank, columns = len(shape_of(y)), shape_of(y)[-1]
     found: list[Any] = []
     for i in range(n - 1, -1, -1) if is_upper else range(n):
         row = _part(view, y, (i, 0), (i + 1, columns))

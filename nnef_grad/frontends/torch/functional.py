@@ -18,21 +18,17 @@ from nnef_grad.frontends.torch.internals import is_fake, with_copies
 from nnef_grad.frontends.torch.nodes import mark_stops, writes
 
 
-def traced(
-    trace: Callable[..., Ways[Captured]],
-) -> tuple[Ways[Captured], Ways[Captured]]:
-    """The programs of a module, as they are traced, and without writes. What Python decides by
-    buffers that change is decided by the graph.
+def traced(trace: Callable[..., Ways[Captured]]) -> Ways[Captured]:
+    """The programs of a module, without writes. What Python decides by buffers that change is
+    decided by the graph.
     """
-    captured = trace()
-    ways = each_way(functional, captured)
+    ways = each_way(functional, trace())
     changed: set[str] = set()
     # What is decided by one may change others.
     while more := {*_changed(ways)} - changed:
         changed |= more
-        captured = trace(changed)
-        ways = each_way(functional, captured)
-    return captured, ways
+        ways = each_way(functional, trace(changed))
+    return ways
 
 
 def _changed(ways: Ways[Captured]) -> Iterator[str]:

@@ -38,7 +38,7 @@ from nnef_grad.frontends.reading import WORK_PER_ELEMENT, Later
 from nnef_grad.frontends.torch import archive
 from nnef_grad.frontends.torch.call import array_of, dtype_name, value_of
 from nnef_grad.frontends.torch.capture import Captured, capture, plain
-from nnef_grad.frontends.torch.choices import Ways, each_way, list_of
+from nnef_grad.frontends.torch.choices import Ways, list_of
 from nnef_grad.frontends.torch.complexes import counts, in_parts, is_complex
 from nnef_grad.frontends.torch.functional import calls_of, functional, nodes_of, traced
 from nnef_grad.frontends.torch.internals import pytree
@@ -77,9 +77,8 @@ def read(
     if isinstance(module, (str, os.PathLike)):
         module, name = archive.load(module), Path(module).stem
     if isinstance(module, ExportedProgram):
-        captured: Ways[Captured] = Captured(module)
         own = _places(module)
-        ways = each_way(functional, captured)
+        ways: Ways[Captured] = functional(Captured(module))
     elif not isinstance(module, nn.Module):
         what = f"it is of type {type(module).__name__}"
         raise UsageError(f"from_torch takes a module, a program or its file: {what}")
@@ -91,9 +90,7 @@ def read(
         own = {name: id(tensor) for name, tensor in (*parameters, *buffers)}
         name = type(module).__name__
         shapes = of_batch(module, given) if batch is not None else dynamic_shapes
-        captured, ways = traced(
-            partial(capture, module, given, shapes, allow_own_backward)
-        )
+        ways = traced(partial(capture, module, given, shapes, allow_own_backward))
     programs = [way.program for way in list_of(ways)]
     inputs = programs[0].graph_signature.user_inputs
     refuse_unknown(constants, [*map(str, inputs)], "the program has no input")
@@ -107,7 +104,7 @@ def read(
         return made.model(name)
 
     model = with_facts(read_with)
-    told = [text for way in list_of(captured) for text in way.warnings]
+    told = [text for way in list_of(ways) for text in way.warnings]
     told += [text for program in programs for text in _conversions(program)]
     problems = tuple(map(Problem, dict.fromkeys(told)))
     graph = replace(model.graph, warnings=(*model.graph.warnings, *problems))
@@ -298,8 +295,9 @@ class _Program:
         """Whether this is not what a buffer has anyway, as where it is assigned to itself."""
         if is_known(value):
             return not np.array_equal(value, array_of(self._stored(name)))
-        is_made = self.names[name][0] in self.reading.variables
-        return not is_made or value is not self._buffer(name)
+        first, *_ = self.names.get(name, [name])
+        is_made = first in self.reading.variables
+        return not is_made or value is not self.parameters[first]()
 
     def _paths(self) -> list[list[str]]:
         """The path to each leaf of what the module returns."""

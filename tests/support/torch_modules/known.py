@@ -50,6 +50,29 @@ def stepped(self: Any, x: Any) -> Any:
     return x
 
 
+def warmed_up(self: Any, x: Any) -> Any:
+    self.steps += 1
+    return self.layer(x) * self.steps if self.steps > 3 else x
+
+
+def begun(self: Any, x: Any) -> Any:
+    """The first call looks at its input."""
+    if not self.is_begun:
+        self.scale.copy_(x.detach().abs().mean(0))
+        self.is_begun.fill_(True)
+    return self.layer(x) * self.scale
+
+
+def redrawn(self: Any, x: Any) -> Any:
+    """What one buffer decides changes another one."""
+    if self.steps >= 3:
+        self.table.copy_(torch.linalg.qr(x.detach().T @ x.detach() + torch.eye(3))[0])
+        self.steps.zero_()
+    else:
+        self.steps += 1
+    return self.layer(x @ self.table) if self.table.sum() > 0 else x
+
+
 def checked(self: Any, x: Any) -> Any:
     if not torch.isfinite(x).all():
         raise ValueError("no numbers")
@@ -169,6 +192,11 @@ CASES: Cases = {
     "steps": Case(holds(stepped), lambda r: [r(2, 3)]),
     "checks": Case(holds(checked), lambda r: [r(2, 3)]),
     "what is written": Case(holds(written_then_asked), lambda r: [r(3)]),
+    "a counter that decides": Case(holds(warmed_up, steps=torch.tensor(1)), lambda r: [r(2, 3)]),
+    "a counter, later": Case(holds(warmed_up, steps=torch.tensor(7)), lambda r: [r(2, 3)]),
+    "a flag": Case(holds(begun, is_begun=torch.tensor(False), scale=torch.ones(3)), lambda r: [r(2, 3)]),
+    "a flag that is set": Case(holds(begun, is_begun=torch.tensor(True), scale=torch.ones(3) * 2), lambda r: [r(2, 3)]),
+    "a counter begun again": Case(holds(redrawn, steps=torch.tensor(2), table=torch.eye(3)), lambda r: [r(2, 3)]),
     "a counter": Case(holds(counted, steps=torch.tensor(0.0)), lambda r: [r(2, 3)]),
     "a counter, asked first": Case(holds(asked_first, steps=torch.tensor(0.0)), lambda r: [r(2, 3)]),
     "a copy of a counter": Case(holds(copied, steps=torch.tensor(0.0)), lambda r: [r(2, 3)]),

@@ -10,7 +10,7 @@ from torch import nn
 
 from support.torch_modules import Case, Cases, Make, of, with_weight
 
-SIZES = (1, 2, 3, 4)
+SIZES = (1, 2, 3, 4, 7)
 
 
 def regular(n: int, *others: tuple[int, ...]) -> Make:
@@ -90,6 +90,9 @@ def by_product(upper: bool, x: Any, y: Any) -> Any:
     return torch.cholesky_solve(y, x, upper), torch.cholesky_inverse(x, upper)
 
 
+SHAPES = ((4, 4), (5, 3), (3, 5), (2, 3, 1), (1, 4))
+
+
 def outside(size: str) -> str:
     return f"the matrices are {size}, and there are formulas .*compute it outside"
 
@@ -117,7 +120,16 @@ CASES: Cases = {
     "moved statistics": Case(Moving, lambda r: [r(5, 3)]),
     "orthogonal": Case(lambda: orthogonal(4, "matrix_exp"), lambda r: [r(2, 4)]),
     "orthogonal, cayley": Case(lambda: orthogonal(3, "cayley"), lambda r: [r(2, 3)]),
-    "large": of(torch.linalg.inv, regular(5), refused=outside("5 x 5")),
-    "wide": of(lambda x: torch.linalg.solve_triangular(x, x, upper=True), regular(6), refused=outside("6 x 6")),
+    **{f"orthogonal and triangular, {shape}": of(torch.linalg.qr, lambda r, shape=shape: [r(*shape)]) for shape in SHAPES},
+    "orthogonal and triangular, old": of(torch.qr, lambda r: [r(4, 3)]),
+    "orthogonal, complete": of(lambda x: (*torch.linalg.qr(x.detach(), mode="complete"), x), lambda r: [r(4, 2)]),
+    "triangular alone": of(lambda x: torch.linalg.qr(x.detach(), mode="r")[1] * x[:3], lambda r: [r(4, 3)]),
+    "of what is triangular": of(torch.linalg.qr, lambda r: [r(2, 4, 4).triu() * torch.tensor([[1.0], [-1]])[..., None]]),
+    "of what is a permutation": of(torch.linalg.qr, lambda r: [torch.eye(5)[[2, 0, 4, 1, 3]]]),
+    "of zeros": of(lambda x: torch.linalg.qr(x.detach() * 0)[0] + x, lambda r: [r(3, 3)]),
+    "determinant of a permutation": of(torch.det, lambda r: [torch.eye(7)[[2, 0, 4, 1, 3, 6, 5]] * r.positive(7)]),
+    **{f"pseudoinverse, {shape}": of(torch.linalg.pinv, lambda r, shape=shape: [r(*shape)]) for shape in SHAPES},
+    "large": of(torch.linalg.inv, regular(65), refused=outside("65 x 65")),
+    "wide": of(lambda x: torch.linalg.qr(x)[0], lambda r: [r(65, 65)], refused=outside("65 x 65")),
     "whether there is an inverse": of(lambda x: x * torch.linalg.inv_ex(x)[1].sum(), lambda r: [r(3, 3)], refused="only the first result"),
 }  # fmt: skip

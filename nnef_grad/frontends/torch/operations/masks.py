@@ -104,11 +104,11 @@ def _one_hot(call: Call, x: Any, _: Any) -> Classes:
 
 def _first_classes(call: Call, x: Classes, *args: Any) -> Any:
     """One-hot vectors as far as they are read: those of as many classes as there are at least."""
-    axis, begin, _, stride = (*args, 1)[:4]
+    call.require(call.packet == "slice", _OF_CLASSES)
+    axis, begin, _, stride = *args, *(0, None, None, 1)[len(args) :]
     rank = call.fake.dim()
-    is_first = args[1:] and (axis % rank, begin, stride) == (rank - 1, 0, 1)
-    is_plain = call.packet == "slice" and is_first
-    call.require(bool(is_plain) and isinstance(call.fake.shape[-1], int), _OF_CLASSES)
+    is_first = (axis % rank, begin or 0, stride) == (rank - 1, 0, 1)
+    call.require(is_first and isinstance(call.fake.shape[-1], int), _OF_CLASSES)
     call.hint = x.name
     (indices,) = call.scalars(x.indices)
     wide = call("unsqueeze", indices, axes=[rank - 1], hint="wide")
