@@ -27,6 +27,10 @@ def square(n: int) -> Make:
     return lambda r: [r(5, n, n)]
 
 
+def shaped(*shape: int) -> Make:
+    return lambda r: [r(*shape)]
+
+
 def definite(function: Any, n: int) -> Case:
     """Of symmetric matrices with positive eigenvalues."""
     return of(lambda x: function(x @ x.mT + torch.eye(n)), lambda r: [r(2, n, n)])
@@ -120,7 +124,7 @@ CASES: Cases = {
     "moved statistics": Case(Moving, lambda r: [r(5, 3)]),
     "orthogonal": Case(lambda: orthogonal(4, "matrix_exp"), lambda r: [r(2, 4)]),
     "orthogonal, cayley": Case(lambda: orthogonal(3, "cayley"), lambda r: [r(2, 3)]),
-    **{f"orthogonal and triangular, {shape}": of(torch.linalg.qr, lambda r, shape=shape: [r(*shape)]) for shape in SHAPES},
+    **{f"orthogonal and triangular, {shape}": of(torch.linalg.qr, shaped(*shape)) for shape in SHAPES},
     "orthogonal and triangular, old": of(torch.qr, lambda r: [r(4, 3)]),
     "orthogonal, complete": of(lambda x: (*torch.linalg.qr(x.detach(), mode="complete"), x), lambda r: [r(4, 2)]),
     "triangular alone": of(lambda x: torch.linalg.qr(x.detach(), mode="r")[1] * x[:3], lambda r: [r(4, 3)]),
@@ -128,7 +132,7 @@ CASES: Cases = {
     "of what is a permutation": of(torch.linalg.qr, lambda r: [torch.eye(5)[[2, 0, 4, 1, 3]]]),
     "of zeros": of(lambda x: torch.linalg.qr(x.detach() * 0)[0] + x, lambda r: [r(3, 3)]),
     "determinant of a permutation": of(torch.det, lambda r: [torch.eye(7)[[2, 0, 4, 1, 3, 6, 5]] * r.positive(7)]),
-    **{f"pseudoinverse, {shape}": of(torch.linalg.pinv, lambda r, shape=shape: [r(*shape)]) for shape in SHAPES},
+    **{f"pseudoinverse, {shape}": of(torch.linalg.pinv, shaped(*shape)) for shape in SHAPES},
     "large": of(torch.linalg.inv, regular(65), refused=outside("65 x 65")),
     "wide": of(lambda x: torch.linalg.qr(x)[0], lambda r: [r(65, 65)], refused=outside("65 x 65")),
     "whether there is an inverse": of(lambda x: x * torch.linalg.inv_ex(x)[1].sum(), lambda r: [r(3, 3)], refused="only the first result"),

@@ -105,7 +105,8 @@ def _one_hot(call: Call, x: Any, _: Any) -> Classes:
 def _first_classes(call: Call, x: Classes, *args: Any) -> Any:
     """One-hot vectors as far as they are read: those of as many classes as there are at least."""
     call.require(call.packet == "slice", _OF_CLASSES)
-    axis, begin, _, stride = *args, *(0, None, None, 1)[len(args) :]
+    given = [*args, *(0, None, None, 1)[len(args) :]]
+    axis, begin, _, stride = given
     rank = call.fake.dim()
     is_first = (axis % rank, begin or 0, stride) == (rank - 1, 0, 1)
     call.require(is_first and isinstance(call.fake.shape[-1], int), _OF_CLASSES)
