@@ -65,7 +65,7 @@ _ONNX = Runtime(
 # What reads files of ONNX besides: TVM, IREE, MNN, tinygrad, ONNX Runtime in browsers. Some have
 # no index of a maximum, or compute another one, or lose what is scattered to one place twice.
 _ENGINES = _ONNX._replace(
-    names="onnx",
+    names="onnx engines",
     title="every engine of ONNX",
     own=ONNX_OWN - {f"{TRACT_CORE}_scatter_nd", f"{TRACT_CORE}_cumsum"},
     has_indices=False,
@@ -244,6 +244,8 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("conv", "converter", when.automatic & when.dilated),
     ("deconv", ALL, when.biased & when.uncovered),
     ("deconv", "tract", when.always),
+    # Of groups onnx.reference computes others, and IREE has none.
+    ("deconv", "engines", when.other_than(groups=1)),
     ("deconv", "converter", when.automatic & (when.sized | when.spaced)),
     # Pools and boxes. tract makes filters of windows.
     ("max_pool avg_pool box", "tract", when.no_channels),

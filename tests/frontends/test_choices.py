@@ -233,6 +233,44 @@ def test_buffers(function: Callable[..., Any]) -> None:
         state = {model.buffers["total"]: new}
 
 
+def warmed_up(net: Any, x: Tensor) -> Tensor:
+    net.steps += 1
+    return net.first(x) if net.steps > 2 else x * net.steps
+
+
+def begun(net: Any, x: Tensor) -> Tensor:
+    if not net.is_begun:
+        net.is_begun.fill_(True)
+        return x.sin()
+    return net.first(x)
+
+
+def counted_apart(net: Any, x: Tensor) -> Tensor:
+    """One way changes what another one reads."""
+    if x.sum() > 0:
+        net.steps += 1
+        return x * 2
+    return net.first(x) * net.steps
+
+
+@pytest.mark.parametrize("function", [warmed_up, begun, counted_apart])
+def test_counters_and_flags(function: Callable[..., Any]) -> None:
+    """From one call to the next, they are what they are in torch."""
+    module = Module(function).train()
+    module.register_buffer("steps", torch.tensor(0))
+    module.register_buffer("is_begun", torch.tensor(False))
+    model = from_torch(module, inputs(1))
+    data = dict(model.data)
+    for x in inputs():
+        wanted = module(x)
+        found = nnef_grad.evaluate(model.graph, {"x": x.numpy()}, data)
+        torch.testing.assert_close(torch.tensor(found["output"]).float(), wanted)
+        for name, output in model.updates.items():
+            assert float(found[output]) == float(getattr(module, name))
+            label = model.graph.labels[model.buffers[name]]
+            data[label] = found[output].reshape(data[label].shape)
+
+
 def test_ways_share_what_they_draw() -> None:
     """A graph is on one way at a time."""
 

@@ -88,19 +88,19 @@ def _pair(args: Any, kwargs: Any) -> tuple[torch.Tensor, int] | None:
 _WHOLE = (torch.int64, torch.int32)
 
 
-def one_hot(x: torch.Tensor, num_classes: Any = -1) -> torch.Tensor:
+def one_hot(input: torch.Tensor, num_classes: Any = -1) -> torch.Tensor:
     """`torch.nn.functional.one_hot`, also of a number of classes that depends on data: its
     first classes can be read, as many as there are at least.
     """
     is_said = isinstance(num_classes, torch.Tensor) or num_classes != -1
-    count, least = num_classes if is_said else x.max() + 1, None
+    count, least = num_classes if is_said else input.max() + 1, None
     if isinstance(count, torch.Tensor):
         least, count = _LEAST.get(count), count.item()
     if not isinstance(count, torch.SymInt):
-        return functional.one_hot(x, count)
+        return functional.one_hot(input, count)
     if least is not None:
         torch._check(count >= least)
-    y: torch.Tensor = torch.ops.nnef_grad.one_hot(x, count)
+    y: torch.Tensor = torch.ops.nnef_grad.one_hot(input, count)
     return y
 
 

@@ -42,7 +42,7 @@ def to(original: Callable[..., Any], x: torch.Tensor, *args: Any, **kwargs: Any)
     """`Tensor.to`, whose result is its operand where it is of that type already: what holds
     it then holds no other tensor.
     """
-    if is_fake(x) or kwargs.get("copy"):
+    if is_fake(x) or args[2:] or kwargs.get("copy"):
         return original(x, *args, **kwargs)
     device, dtype = destination(*args, **kwargs)
     is_there = device is None or torch.device(device).type == x.device.type

@@ -47,7 +47,9 @@ def functional(captured: Captured) -> Captured:
     program = _read_once(program)
     if any(map(_is_decomposed, calls_of(program))):
         program = _decomposed(program, {})
-    written = [*_take_writes(program)]
+    written = [*_written(program)]
+    if program is not captured.program:
+        _take_writes(program)
     table = torch.export.default_decompositions()
     done: set[Any] = set()
     # What something is decomposed into may have to be decomposed itself.
@@ -57,22 +59,24 @@ def functional(captured: Captured) -> Captured:
     return captured._replace(program=program, warnings=[*captured.warnings, *written])
 
 
-def _take_writes(program: ExportedProgram) -> Iterator[str]:
-    """Takes from the results of a program those that are written into inputs, and yields
-    warnings: torch loses the names of such inputs when it decomposes the program again.
-    """
-    output, specs = program.graph.output_node(), program.graph_signature.output_specs
-    kept = []
-    for spec, result in zip([*specs], output.args[0], strict=True):
+def _written(program: ExportedProgram) -> Iterator[str]:
+    """Warnings about inputs that a program writes into."""
+    for spec in program.graph_signature.output_specs:
         if spec.kind is OutputKind.USER_INPUT_MUTATION:
             message = f"the module writes into its input '{spec.target}'"
             yield f"{message}, which stays as it is here"
-        else:
-            kept.append((spec, result))
-    if len(kept) < len(specs):
-        specs[:] = [spec for spec, _ in kept]
-        output.args = (tuple(result for _, result in kept),)
-        program.graph_module.recompile()
+
+
+def _take_writes(program: ExportedProgram) -> None:
+    """Takes from the results of a program those that are written into inputs: torch loses the
+    names of such inputs when it decomposes the program again.
+    """
+    output, specs = program.graph.output_node(), program.graph_signature.output_specs
+    pairs = zip([*specs], output.args[0], strict=True)
+    kept = [p for p in pairs if p[0].kind is not OutputKind.USER_INPUT_MUTATION]
+    specs[:] = [spec for spec, _ in kept]
+    output.args = (tuple(result for _, result in kept),)
+    program.graph_module.recompile()
 
 
 def _read_once(program: ExportedProgram) -> ExportedProgram:

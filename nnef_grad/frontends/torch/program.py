@@ -159,7 +159,7 @@ class _Program:
         self.inputs: dict[str, Tensor] = {}
         self.parameters: dict[str, Later] = {}
         self.names: dict[str, list[str]] = _tied(self.program, own)
-        self.counters = {name for way in every for name in _counters(way.program)}
+        self.counters = _counters([way.program for way in every])
 
     @property
     def program(self) -> ExportedProgram:
@@ -386,23 +386,32 @@ def _word(step: Any) -> str:
     return str(getattr(step, "key", getattr(step, "idx", getattr(step, "name", step))))
 
 
-def _counters(program: ExportedProgram) -> Iterator[str]:
-    """The buffers of integers that a program changes, and whose values results depend on, or
-    what it returns for Python to decide by.
+def _counters(programs: Sequence[ExportedProgram]) -> set[str]:
+    """The buffers of integers that some programs change, and on whose values results of some
+    depend, or what they return for Python to decide by.
     """
-    signature, graph = program.graph_signature, program.graph
-    pairs = [*zip(signature.output_specs, graph.output_node().args[0], strict=True)]
-    nodes = {node.name: node for node in graph.nodes}
-    places = {spec.target: nodes[spec.arg.name] for spec in signature.input_specs}
-    for spec, _ in pairs:
-        name = str(spec.target)
-        if spec.kind is not OutputKind.BUFFER_MUTATION:
-            continue
-        stored = program.state_dict.get(name, program.constants.get(name))
-        reached = reachable([places[name]], USERS)
-        is_read = any(x in reached for other, x in pairs if other is not spec)
-        if stored is not None and counts(stored) and is_read:
-            yield name
+    changed, read = set[str](), set[str]()
+    for program in programs:
+        signature, graph = program.graph_signature, program.graph
+        pairs = [*zip(signature.output_specs, graph.output_node().args[0], strict=True)]
+        nodes = {node.name: node for node in graph.nodes}
+        for spec in signature.input_specs:
+            name = str(spec.target)
+            stored = program.state_dict.get(name, program.constants.get(name))
+            if spec.kind is InputKind.PARAMETER or not _is_count(stored):
+                continue
+            reached = reachable([nodes[spec.arg.name]], USERS)
+            for result, x in pairs:
+                is_new = result.kind is OutputKind.BUFFER_MUTATION
+                if is_new and result.target == spec.target:
+                    changed.add(name)
+                elif x in reached:
+                    read.add(name)
+    return changed & read
+
+
+def _is_count(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and counts(x)
 
 
 def _places(program: ExportedProgram) -> dict[str, Any]:

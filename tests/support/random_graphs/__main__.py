@@ -2,7 +2,7 @@
 of that many graphs against torch's; the exit code is 1 where some are wrong.
 
 `--target portable` runs their backward graphs in the runtimes of a target instead, those of
-`--order 2` as well. With `--open`, their batch and their number of steps are symbols, and they
+`--order 2` as well; `--target onnx-portable --in tvm iree`, in engines of ONNX. With `--open`, their batch and their number of steps are symbols, and they
 have loops: `--open --target onnx`. With `--open images`, height and width are symbols too, and
 a table tells where a number is needed.
 `--replay 1:42` runs graph 42 of seed 1 alone, twice, and `--show 1:42` prints it.
@@ -14,6 +14,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from . import open_graphs, open_images
@@ -42,11 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--open", nargs="?", const="loops", choices=[*OPEN], help="with symbols"
     )
+    parser.add_argument("--in", nargs="+", dest="runtimes", help="in these instead")
     parser.add_argument("--order", type=int, default=1, help="of gradients in runtimes")
     parser.add_argument("--show", metavar="SEED:NUMBER", help="print a graph")
     parser.add_argument("--replay", metavar="SEED:NUMBER", help="run a graph alone")
     options = parser.parse_args(arguments)
-    made, compared = OPEN.get(options.open, (make_graph, run_in_runtimes))
+    in_runtimes = partial(run_in_runtimes, runtimes=options.runtimes)
+    made, compared = OPEN.get(options.open, (make_graph, in_runtimes))
     if options.show:
         print(made(*_numbers(options.show)).text)
         return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -26,15 +26,19 @@ CHUNK = 100
 
 
 def failures(
-    seed: int, numbers: Iterable[int], target: str, order: int = 1
+    seed: int,
+    numbers: Iterable[int],
+    target: str,
+    order: int = 1,
+    runtimes: Sequence[str] | None = None,
 ) -> Iterator[str]:
-    """What is to be told of each graph that fails in a runtime of a target: the smallest
-    one found that fails in the same way. The gradients are of an order.
+    """What is to be told of each graph that fails in a runtime of a target, or in others: the
+    smallest one found that fails in the same way. The gradients are of an order.
     """
     graphs = {f"{seed}:{n}": make_graph(seed, n) for n in numbers}
     made = {name: example(graph, target, order) for name, graph in graphs.items()}
     examples = {name: found for name, found in made.items() if found is not None}
-    for runtime in consumers_of(target):
+    for runtime in runtimes or consumers_of(target):
         for name, verdict in verdicts(runtime, examples, tolerance=TOLERANCE).items():
             if verdict.word != "ok":
                 yield report(graphs[name], target, order, runtime, verdict)
@@ -112,12 +116,18 @@ def _fails(
     return verdict.word == word
 
 
-def run_in_runtimes(seed: int, graphs: int, target: str, order: int) -> int:
+def run_in_runtimes(
+    seed: int,
+    graphs: int,
+    target: str,
+    order: int,
+    runtimes: Sequence[str] | None = None,
+) -> int:
     """Prints what fails, and returns how much that is."""
     told = 0
     for begin in range(0, graphs, CHUNK):
         numbers = range(begin, min(begin + CHUNK, graphs))
-        for text in failures(seed, numbers, target, order):
+        for text in failures(seed, numbers, target, order, runtimes):
             print(text, flush=True)
             told += 1
     print(f"seed {seed}: {graphs} graphs for {target}, order {order}, {told} failed")

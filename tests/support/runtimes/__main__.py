@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import import_module
+from typing import Any
 
 from support.operation_models import Model, models
 from support.runtimes.blame import blamed
 from support.runtimes.cases import brief
-from support.runtimes.harness import CONSUMERS, SECONDS, missing
+from support.runtimes.harness import CONSUMERS, ENGINES, SECONDS, missing
 from support.runtimes.matrix import DIRECTIONS, Lower, Matrix, example, matrix
 
 
@@ -111,8 +112,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m support.runtimes")
     parser.add_argument("--target", help="what graphs are lowered for")
     parser.add_argument("--models", default="", help="those whose names match it")
-    for name, choices in [("consumers", [*CONSUMERS]), ("directions", [*DIRECTIONS])]:
-        parser.add_argument(f"--{name}", nargs="+", choices=choices, default=choices)
+    several: dict[str, Any] = {"nargs": "+", "choices": [*CONSUMERS, *ENGINES]}
+    parser.add_argument("--consumers", **several, default=[*CONSUMERS])
+    several["choices"] = [*DIRECTIONS]
+    parser.add_argument("--directions", **several, default=[*DIRECTIONS])
     parser.add_argument("--blame", action="store_true", help="find the operations")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for a graph")
     return parser

@@ -18,6 +18,11 @@ LETTERS = {
     "onnx": "O",
     "openvino": "V",
     "converter": "C",
+    "reference": "R",
+    "web": "W",
+    "tvm": "M",
+    "iree": "E",
+    "tinygrad": "G",
 }
 HEAD = """# Where each operation runs
 
@@ -37,6 +42,19 @@ CONSUMERS = {
     "openvino": 'OpenVINO, as `runtime="openvino"` uses it',
     "converter": "ONNX Runtime, through the converter of `nnef_tools`",
 }
+ENGINES = {
+    "reference": "`onnx.reference`, the interpreter of the package `onnx`",
+    "web": "ONNX Runtime in browsers, `onnxruntime-web`, in Node.js",
+    "tvm": "TVM, for the processor",
+    "iree": "IREE, for the processor",
+    "tinygrad": "tinygrad, for the processor",
+}
+OF_ENGINES = """
+Other engines of ONNX run what `--target onnx-portable` writes. They are tested where they are installed:
+
+|  | engine | forward / backward |
+|---|---|---|
+"""
 TABLE = """
 In the table, a letter means that the consumer computes all graphs of the operation correctly; a dot, that it fails for at least one.
 
@@ -67,6 +85,7 @@ def page(
     """
     found = [m for by_direction in results.values() for m in by_direction.values()]
     head = HEAD.format(number=len(found[0])) + _lines(_counts(results))
+    head += OF_ENGINES + _lines(_counts_of_engines(results))
     failures = "".join(f"{line}\n" for line in _all_failures(results, promised))
     if failures:
         failures = f"\nThese consumers of a target fail on its graphs:\n\n{failures}"
@@ -92,10 +111,16 @@ def _lines(rows: Iterable[Sequence[str]]) -> str:
 def _counts(results: Results) -> Iterator[list[str]]:
     """A row for each consumer: how many graphs of the default, and the targets that give all."""
     default, *others = results
-    for consumer, letter in LETTERS.items():
+    for consumer, told in CONSUMERS.items():
         counts = " / ".join(_right(results[default], consumer))
         targets = [f"`{t}`" for t in others if _is_complete(results[t], consumer)]
-        yield [f"**{letter}**", CONSUMERS[consumer], counts, ", ".join(targets)]
+        yield [f"**{LETTERS[consumer]}**", told, counts, ", ".join(targets)]
+
+
+def _counts_of_engines(results: Results) -> Iterator[list[str]]:
+    for engine, told in ENGINES.items():
+        counts = " / ".join(_right(results["onnx-portable"], engine))
+        yield [f"**{LETTERS[engine]}**", told, counts]
 
 
 def _right(found: Mapping[str, Matrix], consumer: str) -> Iterator[str]:

@@ -63,6 +63,14 @@ def begun(self: Any, x: Any) -> Any:
     return self.layer(x) * self.scale
 
 
+def apart(self: Any, x: Any) -> Any:
+    """One way changes what another one reads."""
+    if x.sum() > 0:
+        self.steps += 1
+        return self.layer(x)
+    return self.layer(x) * self.steps
+
+
 def redrawn(self: Any, x: Any) -> Any:
     """What one buffer decides changes another one."""
     if self.steps >= 3:
@@ -196,6 +204,7 @@ CASES: Cases = {
     "a counter, later": Case(holds(warmed_up, steps=torch.tensor(7)), lambda r: [r(2, 3)]),
     "a flag": Case(holds(begun, is_begun=torch.tensor(False), scale=torch.ones(3)), lambda r: [r(2, 3)]),
     "a flag that is set": Case(holds(begun, is_begun=torch.tensor(True), scale=torch.ones(3) * 2), lambda r: [r(2, 3)]),
+    "a counter on two ways": Case(holds(apart, steps=torch.tensor(2)), lambda r: [r(2, 3)]),
     "a counter begun again": Case(holds(redrawn, steps=torch.tensor(2), table=torch.eye(3)), lambda r: [r(2, 3)]),
     "a counter": Case(holds(counted, steps=torch.tensor(0.0)), lambda r: [r(2, 3)]),
     "a counter, asked first": Case(holds(asked_first, steps=torch.tensor(0.0)), lambda r: [r(2, 3)]),
