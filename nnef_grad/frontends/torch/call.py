@@ -152,7 +152,7 @@ class ProgramValues(Conversion):
         has in torch. One without axes gets one, which is removed again: not all runtimes
         have variables without.
         """
-        array = array_of(tensor)
+        array = array_of(tensor).astype(np.float32)
         shape = array.shape or (1,)
         called = self.supply.fresh(plain_name(name))
         result = self.declare(called, name, array.reshape(shape), "scalar")
