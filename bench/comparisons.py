@@ -95,6 +95,7 @@ COMPARISONS = (
     *_GROWTH,
     Comparison("onnx", "seconds", "backward", "onnxruntime-training", 1.0),
     Comparison("onnx", "seconds", "backward", "forward", 3.5),
+    Comparison("onnx", "seconds", "portable", "backward", 1.15),
     Comparison("khronos", "seconds", "backward", "autograd", 1.0),
     Comparison("khronos", "mebibytes", "backward", "autograd", 1.0),
     Comparison("tract", "seconds", "backward", "forward", 4.0),

@@ -39,6 +39,7 @@ PARTS = """
 ## In ONNX Runtime
 
 `backward` is our backward graph, written by `to_onnx`; `forward` is the network itself;
+`portable` is the same for every engine of ONNX (`--target onnx-portable`);
 `onnxruntime-training` is the gradient graph that onnxruntime-training builds for the same network,
 with its own operators, such as ConvGrad, which only its build runs. Ours are standard ONNX. The
 gradients are compared before any time is taken. Both recompute the forward pass, and both have

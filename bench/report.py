@@ -188,7 +188,8 @@ def summary(rows: Sequence[Row]) -> str:
 
 def brief(row: Row) -> str:
     """What one network shows, in a line."""
-    (outcome,) = outcomes([row])
+    name = "backward / forward"
+    (outcome,) = (x for x in outcomes([row]) if x.comparison.name == name)
     return (
         f"{row.net} in {row.runtime}: the gradients of all variables take"
         f" {outcome.median:.1f} times as long as the forward graph"
