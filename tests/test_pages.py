@@ -97,6 +97,7 @@ PAGES: dict[str, Page] = {
     ),
     "docs/tutorials/onnx-runtime.md": ONNX,
     "docs/tutorials/browser.md": Page(needs=("torch", "onnx", "sklearn")),
+    "docs/tutorials/gpu.md": ONNX,
     "docs/how-to/converters.md": Page(needs=("nnef",)),
     "docs/how-to/models-with-data.md": ONNX,
     **dict.fromkeys(
