@@ -19,13 +19,8 @@ _SOURCES: dict[str, tuple[Callable[[str], Any], Mapping[str, Any]]] = {
 
 # Those that are refused: why, and what to write instead.
 REFUSED = {
-    "transformers/encodec": "computes in Python with numbers from buffers",
-    "transformers/gpt_oss": "its experts are a custom operation: `model.set_experts_implementation('batched_mm')`",
-    "transformers/jamba": "its experts are a custom operation: `model.set_experts_implementation('batched_mm')`",
     "transformers/led": "whether attention is global depends on the values of a mask",
     "transformers/longformer": "whether attention is global depends on the values of a mask",
-    "transformers/mixtral": "its experts are a custom operation: `model.set_experts_implementation('batched_mm')`",
-    "transformers/qwen2_moe": "its experts are a custom operation: `model.set_experts_implementation('batched_mm')`",
     "transformers/vilt": "the number of patches depends on the values of a mask",
 }
 

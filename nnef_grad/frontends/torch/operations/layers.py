@@ -33,6 +33,26 @@ aten("linear")(linear)
 aten("matmul", "mm", "bmm", "mv", "dot", "vdot", "inner.vector")(matmul)
 
 
+@aten("_grouped_mm", "transformers.grouped_mm_fallback")
+def _grouped_product(call: Call, x: Any, w: Any, ends: Any = None) -> Any:
+    """Rows times the matrix of their group, which end one after the other: those of experts.
+    Each is multiplied with all matrices, of which it keeps one product.
+    """
+    is_plain = (len(shape_of(x)), len(shape_of(w))) == (2, 3) and ends is not None
+    call.require(is_plain, "groups of rows with a matrix each are read, and no others")
+    (ends,) = call.scalars(ends)
+    count, rows = shape_of(w)[0], shape_of(x)[0]
+    end = call.reshaped(ends, [count, 1, 1], "end")
+    before = call("pad", end, padding=[(1, 0), (0, 0), (0, 0)], hint="before")
+    begin = call.piece(before, 0, 0, count)
+    place = call.positions(rows, 1, 3)
+    is_within = call("le", begin, place), call("lt", place, end)
+    is_own = call("and", *is_within, hint="is_own")
+    products = matmul(call, call("unsqueeze", x, axes=[0], hint="rows"), w)
+    own = call("select", is_own, products, 0.0, hint="own")
+    return call("squeeze", call("sum_reduce", own, axes=[0], hint="sum"), axes=[0])
+
+
 @aten("addmm", "addmv", "baddbmm", "addbmm")
 def added(call: Call, x: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
     """beta x + alpha a b; of `addbmm` the products of all batches are added."""
