@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from torch import Tensor, nn
 import nnef_grad
 from nnef_grad.interop import from_torch
 
-grouped_mm = getattr(nn.functional, "grouped_mm", None)
+grouped_mm: Any = getattr(nn.functional, "grouped_mm", None)
 pytestmark = pytest.mark.skipif(grouped_mm is None, reason="torch has no grouped_mm")
 
 

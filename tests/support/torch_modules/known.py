@@ -50,6 +50,13 @@ def stepped(self: Any, x: Any) -> Any:
     return x
 
 
+def twice_in_data(self: Any, x: Any) -> Any:
+    """What is written into a copy of what a buffer has made is not in the buffer."""
+    y = self.layer(x) + self.mean.data.mul_(2)
+    y = y.clone().add_(1)
+    return y + self.mean.data.add_(3)
+
+
 def warmed_up(self: Any, x: Any) -> Any:
     self.steps += 1
     return self.layer(x) * self.steps if self.steps > 3 else x
@@ -200,6 +207,7 @@ CASES: Cases = {
     "steps": Case(holds(stepped), lambda r: [r(2, 3)]),
     "checks": Case(holds(checked), lambda r: [r(2, 3)]),
     "what is written": Case(holds(written_then_asked), lambda r: [r(3)]),
+    "data of a buffer, twice": Case(holds(twice_in_data, mean=torch.ones(3)), lambda r: [r(2, 3)]),
     "a counter that decides": Case(holds(warmed_up, steps=torch.tensor(1)), lambda r: [r(2, 3)]),
     "a counter, later": Case(holds(warmed_up, steps=torch.tensor(7)), lambda r: [r(2, 3)]),
     "a flag": Case(holds(begun, is_begun=torch.tensor(False), scale=torch.ones(3)), lambda r: [r(2, 3)]),
