@@ -13,7 +13,7 @@ import numpy as np
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.expansions.products import matmul
-from nnef_grad.frontends.values import described, shape_of
+from nnef_grad.frontends.values import described, is_known, shape_of
 from nnef_grad.frontends.view import View
 from nnef_grad.graph.extents import Dimension, as_number
 
@@ -49,6 +49,8 @@ def transposed(view: View, x: Any) -> Any:
 
 def _part(view: View, x: Any, begin: Sequence[int], end: Sequence[Dimension]) -> Any:
     """Rows and columns of matrices."""
+    if (*begin, *end) == (0, 0, *shape_of(x)[-2:]):
+        return x
     rank = len(shape_of(x))
     window: dict[str, Any] = {
         "axes": [rank - 2, rank - 1],
@@ -282,7 +284,13 @@ def _reflection(view: View, x: Any) -> _Reflection:
 def _reflected(view: View, reflection: _Reflection | None, x: Any) -> Any:
     if reflection is None:
         return x
-    along = matmul(view, transposed(view, reflection.vector), x)
+    row, width = transposed(view, reflection.vector), shape_of(x)[-1]
+    if is_known(x) and np.array_equal(
+        x, np.broadcast_to(np.eye(*x.shape[-2:]), x.shape)
+    ):
+        along = _part(view, row, (0, 0), (1, width))
+    else:
+        along = matmul(view, row, x)
     scaled = view("mul", reflection.vector, reflection.factor, hint="scaled")
     change = matmul(view, scaled, along)
     return view("sub", *view.aligned(x, change), hint="reflected")

@@ -158,7 +158,7 @@ class ProgramValues(Conversion):
         result = self.declare(called, name, array.reshape(shape), "scalar")
         self.variables[name] = result
         made = result if array.ndim else self.emitter("squeeze", result, axes=[0])
-        return self.converted(made, dtype_name(tensor.dtype), called, NOWHERE)
+        return self.cast(made, dtype_name(tensor.dtype), called, NOWHERE)
 
     def complex_variable(self, name: str, tensor: torch.Tensor) -> Complex:
         """The same for complex numbers, whose parts the variable has along a last axis."""
