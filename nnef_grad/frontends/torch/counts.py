@@ -16,7 +16,8 @@ import torch
 from torch.nn import functional
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from nnef_grad.frontends.torch.internals import bounds_of
+from nnef_grad.base.errors import UnsupportedError
+from nnef_grad.frontends.torch.internals import bounds_of, is_fake
 from nnef_grad.frontends.torch.nodes import LIBRARY
 from nnef_grad.frontends.torch.symbols import is_number_of_data
 
@@ -34,15 +35,23 @@ _LEAST = WeakTensorKeyDictionary()
 def counting() -> Iterator[None]:
     """Lets functions of Python take such numbers: `len` returns one as PyTorch has it, and
     `max` and `min` make one of an integer and one in a tensor, and do not ask which it is.
+
+    Raises:
+        UnsupportedError: the one that is made is written into, which may be the tensor.
     """
+    made: list[tuple[torch.Tensor, int]] = []
     with ExitStack() as stack:
         for name, replacement in _OF_PYTHON.items():
             original = getattr(builtins, name)
-            stack.enter_context(patch.object(builtins, name, replacement(original)))
+            patched = replacement(original, made)
+            stack.enter_context(patch.object(builtins, name, patched))
         yield
+    if any(x._version != version for x, version in made):
+        message = "a tensor that 'max' or 'min' of Python returns is written into"
+        raise UnsupportedError(f"{message}: make a new one of it")
 
 
-def _len(original: Callable[..., Any]) -> Callable[..., Any]:
+def _len(original: Callable[..., Any], _: Any) -> Callable[..., Any]:
     def length(x: Any) -> Any:
         if isinstance(x, torch.Tensor) and x.dim() and is_number_of_data(x.shape[0]):
             return x.shape[0]
@@ -51,29 +60,28 @@ def _len(original: Callable[..., Any]) -> Callable[..., Any]:
     return length
 
 
-def _max(original: Callable[..., Any]) -> Callable[..., Any]:
-    def largest(*args: Any, **kwargs: Any) -> Any:
-        if (pair := _pair(args, kwargs)) is None:
-            return original(*args, **kwargs)
-        x, number = pair
-        found = x.clamp(min=number)
-        _LEAST[found] = number
-        return found
+def _extremum(bound: str) -> Callable[..., Callable[..., Any]]:
+    """What replaces `max` and `min`, by the name that the integer has for `clamp`."""
 
-    return largest
+    def replacement(
+        original: Callable[..., Any], made: list[tuple[torch.Tensor, int]]
+    ) -> Callable[..., Any]:
+        def extreme(*args: Any, **kwargs: Any) -> Any:
+            if (pair := _pair(args, kwargs)) is None:
+                return original(*args, **kwargs)
+            x, number = pair
+            found = x.clamp(**{bound: number})
+            made.append((found, found._version))
+            if bound == "min":
+                _LEAST[found] = number
+            return found
+
+        return extreme
+
+    return replacement
 
 
-def _min(original: Callable[..., Any]) -> Callable[..., Any]:
-    def smallest(*args: Any, **kwargs: Any) -> Any:
-        if (pair := _pair(args, kwargs)) is None:
-            return original(*args, **kwargs)
-        x, number = pair
-        return x.clamp(max=number)
-
-    return smallest
-
-
-_OF_PYTHON = {"len": _len, "max": _max, "min": _min}
+_OF_PYTHON = {"len": _len, "max": _extremum("min"), "min": _extremum("max")}
 
 
 def _pair(args: Any, kwargs: Any) -> tuple[torch.Tensor, int] | None:
@@ -81,7 +89,8 @@ def _pair(args: Any, kwargs: Any) -> tuple[torch.Tensor, int] | None:
     if kwargs or args[2:] or not args[1:]:
         return None
     x, number = args if isinstance(args[0], torch.Tensor) else args[::-1]
-    is_one = isinstance(x, torch.Tensor) and not x.dim() and x.dtype in _WHOLE
+    is_traced = isinstance(x, torch.Tensor) and is_fake(x)
+    is_one = is_traced and not x.dim() and x.dtype in _WHOLE
     return (x, number) if is_one and type(number) is int else None
 
 

@@ -94,7 +94,7 @@ class Seen:
 PASSING_ON = (
     "exported", "watched", "__torch_function__", "unstopped", "applied", "made", "chosen",
     "_slopes", "_equal", "where", "dropout", "each", "moved", "_enter_hooks", "_bool", "decided",
-    "__torch_dispatch__", "_computed", "place", "length", "largest", "smallest", "one_hot",
+    "__torch_dispatch__", "_computed", "place", "length", "extreme", "one_hot",
 )  # fmt: skip
 
 # What is seen of the module that runs in this context, if one does.
