@@ -144,7 +144,56 @@ def wide(ctx: Any, g: Tensor) -> tuple[Any, Any]:
     return g * w if needs[0] else None, g * x if needs[1] else None
 
 
+class Area(Function):  # type: ignore[misc]
+    """An integral from 0, by three points: autograd runs in its backward function."""
+
+    @staticmethod
+    def forward(ctx: Any, f: Any, end: Tensor, *parameters: Tensor) -> Tensor:
+        ctx.f = f
+        ctx.save_for_backward(end, *parameters)
+        return Area.of(f, end)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, g: Tensor) -> Any:
+        end, *parameters = ctx.saved_tensors
+        with torch.enable_grad():
+            area = Area.of(ctx.f, end)
+        return None, ctx.f(end) * g, *torch.autograd.grad(area, parameters, g)
+
+    @staticmethod
+    def of(f: Any, end: Tensor) -> Tensor:
+        return end * (f(0.1 * end) + f(0.5 * end) + f(0.9 * end)) / 3
+
+
+def grown(x: Tensor, a: Tensor) -> Tensor:
+    area: Tensor = Area.apply(lambda u: (a * u).exp(), x, a)
+    return area * a
+
+
+twice = made(lambda ctx, x: 2 * x, lambda ctx, g: 3 * g)
+
+
+def of_a_part(ctx: Any, g: Tensor) -> Tensor:
+    """The backward function of another one, of a part that is made again."""
+    with torch.enable_grad():
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        y = twice(x.sin())
+    return torch.autograd.grad(y, x, g)[0]
+
+
+def recorded(ctx: Any, g: Tensor) -> Tensor:
+    with torch.enable_grad():
+        return twice(g)
+
+
 RIGHT: dict[str, Callable[[Any, Tensor], Tensor]] = {
+    "an integral": lambda net, x: Area.apply(lambda u: (1 + net.layer(x) * u).square(), x, *net.layer.parameters()),
+    "an integral, of what is computed": lambda net, x: grown(x, net.layer(x)),
+    "another one of gradients": lambda net, x: made(lambda ctx, x: x.sin(), lambda ctx, g: twice(g))(net.layer(x)),
+    "another one of a part": lambda net, x: made(keeping(torch.sin), of_a_part)(net.layer(x)),
+    "another one of operands": lambda net, x: made(keeping(torch.sin), lambda ctx, g: g * twice(ctx.saved_tensors[0]))(net.layer(x)),
+    "numbers in a list": lambda net, x: made(lambda ctx, x: x * 1, lambda ctx, g: torch.tensor([g.sum(), 2 * g[1], g[0], g[3]]))(net.layer(x)[0]),
     "reversed": lambda net, x: reversed_(net.layer(x), 0.3).exp(),
     "binary": lambda net, x: binary(net.layer(x)) * net.weight,
     "rounded": lambda net, x: rounded(net.layer(x) * 3).sin(),
@@ -168,6 +217,7 @@ REFUSED: dict[str, tuple[Callable[[Any, Tensor], Tensor], str]] = {
     "where gradients are large": (lambda net, x: where_large(x), "not known to be linear"),
     "squares": (lambda net, x: squared(x), "not known to be linear"),
     "in place": (lambda net, x: made(in_place, lambda ctx, g: g * 2)(x * 1), "writes into its inputs"),
+    "another one of gradients, recorded": (lambda net, x: made(lambda ctx, x: x.sin(), recorded)(x), "called on gradients"),
     "by values": (lambda net, x: made(lambda ctx, x: x * 1, looked_at)(x), "cannot be traced|not known to be linear"),
 }  # fmt: skip
 

@@ -7,6 +7,7 @@ for each example.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from inspect import signature
 from itertools import chain
 from typing import Any
 
@@ -19,7 +20,7 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.frontends.torch.call import Call, is_drawn
 from nnef_grad.frontends.torch.complexes import Complex
 from nnef_grad.frontends.torch.internals import Operator, find_operator, pytree
-from nnef_grad.frontends.torch.linearity import refuse_other_than_linear
+from nnef_grad.frontends.torch.linearity import ADVICE, refuse_other_than_linear
 from nnef_grad.frontends.torch.nodes import LIBRARY, OPERANDS, USERS, reachable
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.learning import facts_learned
@@ -79,6 +80,13 @@ def grad(
     ]
     found = GRADIENT(list(ys), list(xs), dys)
     return tuple(found if create_graph else map(torch.Tensor.detach, found))
+
+
+def grad_unstopped(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+    """The same where nothing stops gradients: its results are those of its arguments."""
+    given = signature(grad).bind(*args, **kwargs)
+    given.arguments["create_graph"] = True
+    return grad(*given.args, **given.kwargs)
 
 
 def _applied(
@@ -196,6 +204,11 @@ TRANSFORMS: tuple[tuple[str, str, Function], ...] = (
 _WORK = 1_000
 
 
+_OF_GRADIENTS = (
+    "a function with a backward function of its own is called on gradients in that of"
+)
+
+
 def gradients(reading: Any, call: Call, results: Mapping[Any, Any]) -> list[Any]:
     """The gradients at a node. The nodes that lead from xs to ys are read again, on inputs of
     their own: xs may be one tensor of the graph with others.
@@ -206,6 +219,9 @@ def gradients(reading: Any, call: Call, results: Mapping[Any, Any]) -> list[Any]
     ys, xs, dys, *function = call.node.args
     own = _between(xs, ys)
     _refuse(call, xs, own)
+    if function:
+        is_plain = all(node.target is not TRANSPOSED for node in own)
+        call.require(is_plain, f"{_OF_GRADIENTS} '{function[0]}'; {ADVICE}")
     ends = [*xs, *ys, *(x for node in own for x in _reads(node))]
     around = {node: reading.value(results, node) for node in ends if node not in own}
     is_real = not any(isinstance(x, Complex) for x in around.values())

@@ -49,8 +49,16 @@ def to(original: Callable[..., Any], x: torch.Tensor, *args: Any, **kwargs: Any)
     return x if is_there and dtype in (None, x.dtype) else original(x, *args, **kwargs)
 
 
-def tensor(original: Callable[..., Any], data: Any, *args: Any, **kwargs: Any) -> Any:
-    """`torch.tensor` and `torch.as_tensor`, also of lists with numbers of tensors in them."""
+def tensor(
+    original: Callable[..., Any],
+    stop: Callable[[Any], Any],
+    data: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """`torch.tensor` and `torch.as_tensor`, also of lists with numbers of tensors in them,
+    through which no gradient flows.
+    """
     leaves = pytree.tree_leaves(data)
     is_list = isinstance(data, (list, tuple))
     if args or not (is_list and any(map(is_fake, leaves))):
@@ -59,14 +67,15 @@ def tensor(original: Callable[..., Any], data: Any, *args: Any, **kwargs: Any) -
     if dtype is None:
         kinds = (torch.result_type(x, x) if is_fake(x) else type(x) for x in leaves)
         dtype = _joined_type([*kinds])
-    return _stacked(data, dtype)
+    return _stacked(data, dtype, stop)
 
 
-def _stacked(data: Any, dtype: torch.dtype) -> torch.Tensor:
+def _stacked(data: Any, dtype: torch.dtype, stop: Callable[[Any], Any]) -> torch.Tensor:
     if isinstance(data, (list, tuple)):
-        return torch.stack([_stacked(x, dtype) for x in data])
+        return torch.stack([_stacked(x, dtype, stop) for x in data])
     if isinstance(data, torch.Tensor):
-        return data.detach().reshape(()).to(dtype)
+        number: torch.Tensor = stop(data).reshape(()).to(dtype)
+        return number
     return torch.tensor(data, dtype=dtype)
 
 
@@ -105,11 +114,33 @@ def moved(original: Any, module: nn.Module, *args: Any, **kwargs: Any) -> nn.Mod
     return module if is_same else original(module, *args, **kwargs)
 
 
+def disable_gradients(_: Any, mode: Any) -> None:
+    """The beginning of `torch.inference_mode`."""
+    mode.outer = torch.is_grad_enabled()
+    torch.set_grad_enabled(not mode.mode and mode.outer)
+
+
+def restore_gradients(_: Any, mode: Any, *__: Any) -> None:
+    """The end of `torch.inference_mode`."""
+    torch.set_grad_enabled(mode.outer)
+
+
+def is_causal(_: Any, mask: Any, is_causal: Any = None, size: Any = None) -> bool:
+    """The answer of the caller: it depends on values, and the mask has the same effect."""
+    return bool(is_causal)
+
+
+_OF_LISTS: tuple[Callable[..., Any], ...] = (torch.tensor, torch.as_tensor)
+
 # What is called in the place of functions of tensors.
 REPLACED: dict[Any, Callable[..., Any]] = {
     torch.where: where,
     torch.Tensor.where: lambda x, condition, y: where(condition, x, y),
     torch.Tensor.to: partial(to, torch.Tensor.to),
     **{f: partial(dropout, f) for f in _DROPOUTS},
-    **{f: partial(tensor, f) for f in (torch.tensor, torch.as_tensor)},
+    **{f: partial(tensor, f, torch.Tensor.detach) for f in _OF_LISTS},
+}
+# What takes the place of some of these where nothing stops gradients.
+UNSTOPPED: dict[Any, Callable[..., Any]] = {
+    REPLACED[f]: partial(tensor, f, lambda x: x) for f in _OF_LISTS
 }

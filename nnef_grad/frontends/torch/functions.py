@@ -108,7 +108,8 @@ def call(
         for x, v, is_active in zip(args, made, active, strict=False)
         if is_active and isinstance(v, torch.Tensor)
     ]
-    own = [y.detach() for y in ys]
+    # Also where a backward function that calls this one stops no gradients.
+    own = [torch.ops.aten.detach.default(y) for y in ys]
     if pairs and ys:
         us = [x - HELD(x) for x, _ in pairs]
         zeros = TRANSPOSED([v for _, v in pairs], gs, us, function.name)
@@ -118,15 +119,25 @@ def call(
     return whole if isinstance(result, tuple) else whole[0]
 
 
+def forward(function: Own, args: Sequence[Any]) -> Any:
+    """The results of a function where torch keeps no gradients."""
+    return _forward(function, Context((False,) * len(args)), args)
+
+
 def stand_ins(
-    function: Own, linearly: Callable[[Callable[..., Any]], Callable[..., Any]]
+    function: Own, called: Callable[[Own, Sequence[Any], Sequence[bool]], Any]
 ) -> dict[str, Callable[..., Any]]:
-    """What torch calls in place of what a function is made of."""
+    """What torch calls in place of what a function is made of.
+
+    Args:
+        called: calls a function, with its arguments, and which of them have gradients.
+    """
 
     def forward(*args: Any) -> Any:
         given = args if function.is_split else args[1:]
-        are_active = [is_fake(x) and x.is_floating_point() for x in given]
-        return call(function, given, are_active, linearly)
+        return called(
+            function, given, [is_fake(x) and x.is_floating_point() for x in given]
+        )
 
     def set_up(*_: Any) -> None:
         """There is a context of ours."""

@@ -77,3 +77,16 @@ def states(module: nn.Module) -> Iterator[tuple[tuple[nn.Module, str], Any]]:
         for name, value in vars(part).items():
             if isinstance(value, torch.Tensor):
                 yield (part, name), value
+
+
+# What torch.export has of a module is fake.
+REAL = (torch.Tensor, nn.Parameter)
+
+
+def real_tensors(values: Iterable[Any]) -> Iterator[Any]:
+    """The real tensors among values, and in lists of them: few calls have any."""
+    for x in values:
+        if type(x) in REAL:
+            yield x
+        elif isinstance(x, (list, tuple)):
+            yield from real_tensors(x)

@@ -7,7 +7,7 @@ functions that no mode sees are replaced, for all threads: in others they do wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -41,7 +41,9 @@ from nnef_grad.frontends.torch.nodes import is_network
 from nnef_grad.frontends.torch.randomness import generators, without_draws
 from nnef_grad.frontends.torch.silence import print_of_others
 from nnef_grad.frontends.torch.states import (
+    REAL,
     put_back,
+    real_tensors,
     registered,
     states,
     without_new_attributes,
@@ -66,6 +68,7 @@ class Seen:
         functions: what others of these are made of, whose backward functions are read.
         data: what tensors had as their data, and these.
         depth: in how many of these the module is.
+        records: whether torch keeps gradients there.
         stack: what is put back when the module has been exported.
     """
 
@@ -82,6 +85,7 @@ class Seen:
     functions: dict[Any, functions.Own] = field(default_factory=dict)
     data: list[tuple[Any, Any]] = field(default_factory=list)
     depth: int = 0
+    records: bool = True
     stack: ExitStack = field(default_factory=ExitStack)
 
     @property
@@ -208,29 +212,16 @@ def _of_module(seen: Seen, args: Any, kwargs: Any) -> tuple[Any, Any]:
     of the module that it holds elsewhere, too, as in a list. Others that are trained torch
     does not know: they are noticed.
     """
-    real = [*_real((*args, *kwargs.values()))]
+    real = [*real_tensors((*args, *kwargs.values()))]
     if any(id(x) in seen.stand_ins for x in real):
         stand_in = seen.stand_ins.get
         args, kwargs = pytree.tree_map_only(
-            _REAL, lambda x: stand_in(id(x), x), (args, kwargs)
+            REAL, lambda x: stand_in(id(x), x), (args, kwargs)
         )
     is_strange = any(x.requires_grad and id(x) not in seen.stand_ins for x in real)
     if is_strange and not seen.strangers:
         seen.strangers.append(caller())
     return args, kwargs
-
-
-def _real(values: Iterable[Any]) -> Iterator[Any]:
-    """The real tensors among values, and in lists of them: few calls have any."""
-    for x in values:
-        if type(x) in _REAL:
-            yield x
-        elif isinstance(x, (list, tuple)):
-            yield from _real(x)
-
-
-# What torch.export has of the module is fake.
-_REAL = (torch.Tensor, nn.Parameter)
 
 
 def _hooked(*_: Any, **__: Any) -> Any:
@@ -308,6 +299,13 @@ _WATCHED: dict[Any, Callable[..., Any]] = {
 }
 
 
+def _record(mode: bool) -> None:
+    """Notes whether torch keeps gradients: if it may, after blocks in which it does or not."""
+    seen = _SEEN.get()
+    assert seen is not None
+    seen.records = mode
+
+
 def _same(x: Any) -> Any:
     return torch.ops.aten.alias(x)
 
@@ -317,7 +315,9 @@ _STOPS: dict[Any, Callable[..., Any]] = {
     torch.detach: _same,
     torch.Tensor.detach: _same,
     torch.Tensor.detach_: lambda x: x,
-    SET_GRAD_ENABLED: lambda _: None,
+    SET_GRAD_ENABLED: _record,
+    derivatives.grad: derivatives.grad_unstopped,
+    **eager.UNSTOPPED,
 }
 
 
@@ -366,7 +366,7 @@ def _applied(original: Any) -> Any:
                 return function(*operands)
             if not (seen.allows_own_backward or is_control(cls)):
                 own = seen.functions.get(cls) or functions.own_of(cls)
-                return functions.call(own, args, [*map(_is_active, args)], _linearly)
+                return _called(own, args, [*map(_is_active, args)])
             _notice(seen, cls)
         return original.__get__(None, cls)(*args, **kwargs)
 
@@ -396,8 +396,18 @@ def _replace(seen: Seen, function: Any) -> None:
     if function in seen.functions:
         return
     own = seen.functions[function] = functions.own_of(function)
-    for name, part in functions.stand_ins(own, _linearly).items():
+    for name, part in functions.stand_ins(own, _called).items():
         seen.stack.enter_context(patch.object(function, name, staticmethod(part)))
+
+
+def _called(own: functions.Own, args: Any, active: Any) -> Any:
+    """What a function computes, with the gradients of its backward function, if torch keeps any:
+    not inside of another backward function.
+    """
+    seen = _SEEN.get()
+    if seen is not None and seen.depth and not seen.records:
+        return functions.forward(own, args)
+    return functions.call(own, args, active, _linearly)
 
 
 def _without_stops(forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -421,10 +431,11 @@ def _linearly(backward: Callable[..., Any]) -> Callable[..., Any]:
 
     def linear(seen: Seen, *args: Any) -> Any:
         answers, seen.answers = seen.answers, Answers(most=0)
+        records, seen.records = seen.records, False
         try:
             return _without_stops(backward)(*args)
         finally:
-            seen.answers = answers
+            seen.answers, seen.records = answers, records
 
     seen = _SEEN.get()
     assert seen is not None
@@ -435,20 +446,6 @@ def _enter_hooks(enter: Any, hooks: Any) -> Any:
     # Torch's own, which inherit from it, change nothing.
     is_own = type(hooks) is not torch.autograd.graph.saved_tensors_hooks
     return enter(hooks) if is_own else _hooked()
-
-
-def _disable_gradients(_: Any, mode: Any) -> None:
-    mode.outer = torch.is_grad_enabled()
-    torch.set_grad_enabled(not mode.mode and mode.outer)
-
-
-def _restore_gradients(_: Any, mode: Any, *__: Any) -> None:
-    torch.set_grad_enabled(mode.outer)
-
-
-def _is_causal(_: Any, mask: Any, is_causal: Any = None, size: Any = None) -> bool:
-    """The answer of the caller: it depends on values, and the mask has the same effect."""
-    return bool(is_causal)
 
 
 def _other(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -489,10 +486,10 @@ _PIECES = (
     Piece("autograd.graph", "register_multi_grad_hook", _while_watching(_hooked), _HOOKS),
     Piece("autograd.graph.saved_tensors_hooks", "__enter__", _while_watching(_enter_hooks), _HOOKS),
     Piece("autograd.graph.node_creation_hook", "__enter__", _while_watching(_hooked), ""),
-    Piece("inference_mode", "__enter__", _while_watching(_disable_gradients), _INFERENCE),
-    Piece("inference_mode", "__exit__", _while_watching(_restore_gradients), _INFERENCE),
+    Piece("inference_mode", "__enter__", _while_watching(eager.disable_gradients), _INFERENCE),
+    Piece("inference_mode", "__exit__", _while_watching(eager.restore_gradients), _INFERENCE),
     Piece(
-        "nn.modules.transformer", "_detect_is_causal_mask", _while_watching(_is_causal),
+        "nn.modules.transformer", "_detect_is_causal_mask", _while_watching(eager.is_causal),
         "nn.Transformer may look at the values of its masks",
     ),
 )  # fmt: skip
