@@ -101,8 +101,8 @@ def one_hot(input: torch.Tensor, num_classes: Any = -1) -> torch.Tensor:
     """`torch.nn.functional.one_hot`, also of a number of classes that depends on data: its
     first classes can be read, as many as there are at least.
     """
-    is_said = isinstance(num_classes, torch.Tensor) or num_classes != -1
-    count, least = num_classes if is_said else input.max() + 1, None
+    is_found = isinstance(num_classes, int) and num_classes == -1
+    count, least = input.max() + 1 if is_found else num_classes, None
     if isinstance(count, torch.Tensor):
         least, count = _LEAST.get(count), count.item()
     if not isinstance(count, torch.SymInt):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from inspect import signature
 from itertools import repeat
 from typing import Any
@@ -63,10 +63,7 @@ def tensor(
     is_list = isinstance(data, (list, tuple))
     if args or not (is_list and any(map(is_fake, leaves))):
         return original(data, *args, **kwargs)
-    dtype = kwargs.get("dtype")
-    if dtype is None:
-        kinds = (torch.result_type(x, x) if is_fake(x) else type(x) for x in leaves)
-        dtype = _joined_type([*kinds])
+    dtype = kwargs.get("dtype") or reduce(torch.promote_types, map(_type_of, leaves))
     return _stacked(data, dtype, stop)
 
 
@@ -76,17 +73,16 @@ def _stacked(data: Any, dtype: torch.dtype, stop: Callable[[Any], Any]) -> torch
     if isinstance(data, torch.Tensor):
         number: torch.Tensor = stop(data).reshape(()).to(dtype)
         return number
-    return torch.tensor(data, dtype=dtype)
+    return torch.scalar_tensor(data, dtype=dtype)
 
 
-def _joined_type(kinds: Sequence[Any]) -> torch.dtype:
-    """That of a list of numbers, which have types of torch or of Python."""
-    if any(
-        kind is float or getattr(kind, "is_floating_point", False) for kind in kinds
-    ):
+def _type_of(x: Any) -> torch.dtype:
+    """The type of a number in a list."""
+    if isinstance(x, torch.Tensor):
+        return x.dtype
+    if isinstance(x, (float, torch.SymFloat)):
         return torch.get_default_dtype()
-    is_logical = all(kind in (bool, torch.bool) for kind in kinds)
-    return torch.bool if is_logical else torch.int64
+    return torch.int64 if isinstance(x, torch.SymInt) else torch.as_tensor(x).dtype
 
 
 def for_each(function: Any) -> Callable[..., Any] | None:

@@ -28,6 +28,7 @@ def traced(trace: Callable[..., Ways[Captured]]) -> Ways[Captured]:
     while more := {*_changed(ways)} - changed:
         changed |= more
         ways = each_way(functional, trace(changed))
+    assert changed.isdisjoint(_changed(ways))
     return ways
 
 
@@ -48,7 +49,7 @@ def functional(captured: Captured) -> Captured:
     if any(map(_is_decomposed, calls_of(program))):
         program = _decomposed(program, {})
     written = [*_written(program)]
-    if program is not captured.program:
+    if program.graph_module is not captured.program.graph_module:
         _take_writes(program)
     table = torch.export.default_decompositions()
     done: set[Any] = set()

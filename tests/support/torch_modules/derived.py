@@ -106,6 +106,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[tuple[int, ...], ...]]] = {
     "a gradient": (lambda at, x: grad(at(x).sum(), x)[0], ((4, 3),)),
     "one that is returned alone": (lambda at, x: torch.autograd.grad(at(x).sum(), x)[0] * x, ((4, 3),)),
     "from given cotangents": (lambda at, x, y: grad(at(x), x, grad_outputs=y)[0], ((4, 3), (4, 3))),
+    "for several cotangents": (lambda at, x: grad(at(x), x, torch.eye(3), is_grads_batched=True)[0] * x, ((3,),)),
     "of one that is not used": (lambda at, x, y: grad(at(x).sum(), [x, y], allow_unused=True, materialize_grads=True), ((3,), (3,))),
     "a laplacian": (laplacian, ((4, 3),)),
     "of a new leaf": (of_leaf, ((4, 3),)),

@@ -133,6 +133,7 @@ CASES: Cases = {
     "of zeros": of(lambda x: torch.linalg.qr(x.detach() * 0)[0] + x, lambda r: [r(3, 3)]),
     "determinant of a permutation": of(torch.det, lambda r: [torch.eye(7)[[2, 0, 4, 1, 3, 6, 5]] * r.positive(7)]),
     **{f"pseudoinverse, {shape}": of(torch.linalg.pinv, shaped(*shape)) for shape in SHAPES},
+    "pseudoinverse, with a bound": of(lambda x: torch.linalg.pinv(x, rtol=0.1), lambda r: [r(4, 3)], refused="singular values"),
     "large": of(torch.linalg.inv, regular(65), refused=outside("65 x 65")),
     "wide": of(lambda x: torch.linalg.qr(x)[0], lambda r: [r(65, 65)], refused=outside("65 x 65")),
     "whether there is an inverse": of(lambda x: x * torch.linalg.inv_ex(x)[1].sum(), lambda r: [r(3, 3)], refused="only the first result"),

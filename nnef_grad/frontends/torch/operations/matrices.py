@@ -110,9 +110,17 @@ def _orthogonal_and_triangular(call: Call, x: Any, *_: Any) -> Any:
     return (None, r) if mode == "r" else (q, r)
 
 
+# What PyTorch compares singular values with by itself, in an older function.
+_LEAST_OF_ALL = 1e-15
+_OF_BOUNDS = "singular values have no bounds: leave out atol, rtol, rcond and hermitian"
+
+
 @aten("pinverse", "linalg_pinv")
 def _pseudoinverse(call: Call, x: Any, *_: Any) -> Any:
     """By an orthogonal and a triangular matrix: that of matrices of full rank."""
+    settings = [*call.args.values()][1:]
+    has_none = all(value in (None, False, _LEAST_OF_ALL) for value in settings)
+    call.require(has_none, _OF_BOUNDS)
     what = "the pseudoinverse is that of a matrix of full rank"
     call.reading.warnings.append(Problem(what, call.span))
     rows, columns = shape_of(x)[-2:]
