@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from nnef_grad.base.errors import UnsupportedError
-from nnef_grad.frontends.torch.internals import bounds_of, is_fake
+from nnef_grad.frontends.torch.internals import bounds_of, is_fake, promise
 from nnef_grad.frontends.torch.nodes import LIBRARY
 from nnef_grad.frontends.torch.symbols import is_number_of_data
 
@@ -108,7 +108,7 @@ def one_hot(input: torch.Tensor, num_classes: Any = -1) -> torch.Tensor:
     if not isinstance(count, torch.SymInt):
         return functional.one_hot(input, count)
     if least is not None:
-        torch._check(count >= least)
+        promise(count >= least)
     y: torch.Tensor = torch.ops.nnef_grad.one_hot(input, count)
     return y
 

@@ -100,6 +100,11 @@ def bounds_of(asked: torch.SymBool, symbol: Any) -> tuple[float, float]:
     return least, float(found.upper) if found.upper.is_Integer else inf
 
 
+def promise(relation: torch.SymBool) -> None:
+    """Tells torch that a relation of numbers holds that depend on data."""
+    torch._check(relation)
+
+
 def is_transformed(x: Any) -> bool:
     """Whether a tensor is inside of `vmap`, or of a derivative of torch.func."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(x))
