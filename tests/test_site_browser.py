@@ -118,7 +118,7 @@ def test_no_letter_of_a_picture_is_made_small(
         ("resnet50", "models.html"),
         ("--wrt", "command-line.html"),
         ("-o", "command-line.html"),
-        ("GPU", "limits.html"),
+        ("GPU", "tutorials/gpu.html"),
         ("limitations", "limits.html"),
         ("saliency", "how-to/derivatives.html"),
     ],

@@ -232,6 +232,9 @@ _ADVICE = {
     "data-dependent": "Python needs the values of tensors: decide by torch.where or"
     " torch.cond, and give an index an axis, as in x[i[None]]",
     ".numpy()": "the values of tensors leave PyTorch: compute with its functions",
+    "data is not allocated": "sparse tensors, and those made of numbers of others, are not"
+    " traced: use dense ones, or torch.stack",
+    "Cannot view a tensor": "what is written into is a view: write into a clone of it",
 }
 
 

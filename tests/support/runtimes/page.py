@@ -49,6 +49,7 @@ ENGINES = {
     "iree": "IREE, for the processor",
     "tinygrad": "tinygrad, for the processor",
 }
+ENGINES_TARGET = "onnx-portable"
 OF_ENGINES = """
 Other engines of ONNX run what `--target onnx-portable` writes. They are tested where they are installed:
 
@@ -85,7 +86,8 @@ def page(
     """
     found = [m for by_direction in results.values() for m in by_direction.values()]
     head = HEAD.format(number=len(found[0])) + _lines(_counts(results))
-    head += OF_ENGINES + _lines(_counts_of_engines(results))
+    if ENGINES_TARGET in results:
+        head += OF_ENGINES + _lines(_counts_of_engines(results[ENGINES_TARGET]))
     failures = "".join(f"{line}\n" for line in _all_failures(results, promised))
     if failures:
         failures = f"\nThese consumers of a target fail on its graphs:\n\n{failures}"
@@ -117,9 +119,9 @@ def _counts(results: Results) -> Iterator[list[str]]:
         yield [f"**{LETTERS[consumer]}**", told, counts, ", ".join(targets)]
 
 
-def _counts_of_engines(results: Results) -> Iterator[list[str]]:
+def _counts_of_engines(found: Mapping[str, Matrix]) -> Iterator[list[str]]:
     for engine, told in ENGINES.items():
-        counts = " / ".join(_right(results["onnx-portable"], engine))
+        counts = " / ".join(_right(found, engine))
         yield [f"**{LETTERS[engine]}**", told, counts]
 
 

@@ -24,6 +24,9 @@ _REFUSED: dict[str, tuple[str, ...]] = {
     "max_norm is not supported: normalize the rows, and give them to embedding": (
         "embedding_renorm", "embedding_renorm_",
     ),
+    "sparse tensors are not read: use dense ones": (
+        "_sparse_coo_tensor_with_dims_and_tensors", "_to_sparse", "_sparse_mm",
+    ),
     "a graph has no bits": ("view.dtype", "view_copy.dtype"),
     "its windows are random: draw where they are outside, and use slices": (
         "fractional_max_pool2d", "fractional_max_pool3d",
