@@ -206,20 +206,21 @@ def orthogonal_and_triangular(
     signs of LAPACK. Complete ones are square.
     """
     rows, columns = _small(view, x)
-    rank = len(shape_of(x))
+    rank, batch = len(shape_of(x)), shape_of(x)[:-2]
     reflections, triangle = _taken_apart(view, x)
     count = len(triangle)
     q: Any = None
     if is_complete and rows > count:
         q = _of_matrices(np.eye(rows - count), rank)
-        triangle.append(np.zeros((*shape_of(x)[:-2], rows - count, columns)))
+        zeros = np.zeros((rows - count, columns))
+        triangle.append(view.broadcast(zeros, (*batch, *zeros.shape)))
     for i in reversed(range(count)):
         q = _reflected(view, reflections[i], _with_corner(view, q, rows - i, rank))
     signs: list[Any] = [*(x.sign for x in reflections if x is not None)]
     if signs:
         width = shape_of(q)[-1] - len(signs)
         if width:
-            signs.append(np.ones((*shape_of(x)[:-2], 1, width)))
+            signs.append(view.broadcast(np.ones((1, width)), (*batch, 1, width)))
         q = view("mul", q, view.joined(signs, rank - 1), hint="q")
     return q, view.joined(triangle, rank - 2)
 
