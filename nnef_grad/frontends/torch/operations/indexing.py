@@ -15,7 +15,6 @@ import torch
 
 from nnef_grad.autodiff.ranges import EXACT
 from nnef_grad.base.arrays import Array
-from nnef_grad.frontends.expansions.reductions import running_sums
 from nnef_grad.frontends.expansions.selection import (
     from_begin,
     gather_elements,
@@ -24,6 +23,7 @@ from nnef_grad.frontends.expansions.selection import (
 )
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.masks import (
+    counted,
     put_at,
     put_where,
     rows_at,
@@ -416,11 +416,8 @@ def _masked_scatter(call: Call, x: Any, mask: Any, source: Any) -> Any:
     if is_known(mask):
         numbers: Any = np.maximum(np.cumsum(np.asarray(row)) - 1, 0)
     else:
-        call.require_exact(prod(shape))
-        (ones,) = call.scalars(row)
-        sums = running_sums(call, ones, 0, "scalar")
-        number = call("sub", call("round", sums, hint="ranks"), 1.0, hint="rank")
-        numbers = call("max", number, 0.0, hint="number")
+        number = call("sub", counted(call, row, 0), 1.0, hint="number")
+        numbers = call("max", number, 0.0, hint="at_least")
     taken = call.reshaped(rows(call, source, numbers, 0), shape, "taken")
     return call("select", mask, taken, x)
 

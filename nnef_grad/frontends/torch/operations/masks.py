@@ -51,16 +51,22 @@ def _indices_where(call: Call, mask: Any, count: Any) -> Iterator[Any]:
         yield call("cast", after, dtype="integer", hint=f"axis_{axis}")
 
 
+def counted(call: Call, row: Any, axis: int, *, excludes: bool = False) -> Any:
+    """How many elements of a row are true up to each of them, or before it: whole scalars."""
+    call.require_exact(shape_of(row)[axis])
+    (ones,) = call.scalars(row)
+    sums = running_sums(call, ones, axis, "scalar", excludes=excludes)
+    # The runtime may compute it as a mean.
+    return call("round", sums, hint="rank")
+
+
 def numbers_where(call: Call, mask: Any, count: Any) -> Any:
     """The numbers of the elements of a mask that are true, in row-major order: the k-th one is
     that before which there are k.
     """
     size = prod(shape_of(mask))
-    call.require_exact(size)
     row = call.reshaped(mask, [1, size], "row")
-    (ones,) = call.scalars(row)
-    before = running_sums(call, ones, 1, "scalar", excludes=True)
-    rank = call("round", before, hint="rank")
+    rank = counted(call, row, 1, excludes=True)
     is_kth = call("eq", rank, call.positions(count, 0, 2), hint="has_rank")
     is_kth = call("and", row, is_kth, hint="is_kth")
     places = call.positions(size, 1, 2)
