@@ -2,9 +2,10 @@
 of that many graphs against torch's; the exit code is 1 where some are wrong.
 
 `--target portable` runs their backward graphs in the runtimes of a target instead, those of
-`--order 2` as well; `--target onnx-portable --in tvm iree`, in engines of ONNX. With `--open`, their batch and their number of steps are symbols, and they
-have loops: `--open --target onnx`. With `--open images`, height and width are symbols too, and
-a table tells where a number is needed.
+`--order 2` as well; `--target onnx-portable --in tvm iree`, in engines of ONNX. With
+`--open`, their batch and their number of steps are symbols, and they have loops: `--open
+--target onnx`. With `--open images`, height and width are symbols too, and a table tells
+where a number is needed.
 `--replay 1:42` runs graph 42 of seed 1 alone, twice, and `--show 1:42` prints it.
 """
 
