@@ -57,6 +57,7 @@ from nnef_grad.targets.facts import (
     Runtime,
 )
 from nnef_grad.targets.forms import choose_forms
+from nnef_grad.targets.normalizations import fold_normalizations
 from nnef_grad.targets.own_operations import put_own
 from nnef_grad.targets.registry import find_lowering, refusal
 from nnef_grad.targets.shape import fill
@@ -161,7 +162,10 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
 # Further passes, with the names of the runtimes that want each, in a string: before forms are
 # chosen, before all others, in every round, and when there is nothing else to do.
 _Passes = Sequence[tuple[str, Callable[[Graph], Graph]]]
-_BEFORE_FORMS: _Passes = (("tract", crop_before),)
+_BEFORE_FORMS: _Passes = (
+    ("onnx engines openvino", fold_normalizations),
+    ("tract", crop_before),
+)
 _FIRST: _Passes = (
     (ALL, passes.floor_casts),
     (ALL, passes.put_sampled),
