@@ -105,7 +105,7 @@ _MEETS_TILES = _each_axis(
 # ---- Few large windows ----
 
 
-@form("conv", _FEW_PLACES & ~_ONE_GROUP & _MOVES_BY_ONE)
+@form("conv", _FEW_PLACES & _MOVES_BY_ONE)
 def product_for_each_shift(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """A product of whole images with the filters at each place, among zeros. In a gradient
     for each example the filters are what comes last: nothing is made before.
@@ -114,20 +114,21 @@ def product_for_each_shift(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     return [_of_places(emit, op, ((rows, lines) for rows in shifted))]
 
 
-@form("conv", _FEW_PLACES & ~_ONE_GROUP & _MOVES_BY_ONE & _SMALL_SHIFTS)
+@form("conv", _FEW_PLACES & _MOVES_BY_ONE & (_ONE_GROUP | _SMALL_SHIFTS))
 def one_product_of_shifts(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """The filters at all places, and one product for each group."""
     (lines, shifted), (y,) = _shifted(emit, op), op.outputs
     each = [
-        reshaped(emit, rows, (*rows.shape[:2], 1, rows.shape[2]), "row")
+        reshaped(emit, rows, (*rows.shape[:-1], 1, rows.shape[-1]), "row")
         for rows in shifted
     ]
-    groups, filters, _, depth = each[0].shape
-    shape = (groups, filters * len(each), depth)
-    rows = reshaped(emit, joined(emit, each, 2), shape, "rows")
+    *outer, filters, _, depth = each[0].shape
+    shape = (*outer, filters * len(each), depth)
+    rows = reshaped(emit, joined(emit, each, len(outer) + 1), shape, "rows")
     product = emit("matmul", lines, rows, transposeB=True, hint="product")
-    moved = transposed(emit, product, [1, 0, 2], "by_image")
-    return [reshaped(emit, moved, y.shape)]
+    if outer:
+        product = transposed(emit, product, [1, 0, 2], "by_image")
+    return [reshaped(emit, product, y.shape)]
 
 
 def _shifted(emit: Emitter, op: Operation) -> tuple[Tensor, Iterator[Tensor]]:

@@ -31,6 +31,8 @@ class Speeds(NamedTuple):
     convolution: float
     depthwise_convolution: float
     dynamic_convolution: float
+    # An element of a window that is collected for such a filter, whatever the number of filters.
+    collection: float
     # A convolution with longer rows in its windows than in its result; and with a filter for
     # each group.
     correlation: float
@@ -58,17 +60,35 @@ class Speeds(NamedTuple):
 
 
 _ONNX = Speeds(
-    6, 10, 4, 80, 12, 80, 1_600, 9, 200, 60, 450, 40, 20, 15, 15, 40, 0, 5_000
+    6, 10, 4, 80, 12, 320, 80, 1_600, 9, 200, 60, 450, 40, 20, 15, 15, 40, 0, 5_000
 )
 _TRACT = Speeds(
-    14, 60, 16, 200, 32, 120, 3_100, 16, 80, 110, 430, 34, 30, 2_000, 400, 500, 1_000,
+    14, 60, 16, 200, 32, 0, 120, 3_100, 16, 80, 110, 430, 34, 30, 2_000, 400, 500, 1_000,
     500,
 )  # fmt: skip
 
 # By the name of a runtime. nnef.Session is not looked at: it has no kernels for speed.
 SPEEDS: dict[str, Speeds] = {
     "interpreter": Speeds(
-        24, 24, 15, 400, 15, 26, 700, 19, 580, 100, 100, 70, 10, 460, 2, 70, 0, 20_000
+        24,
+        24,
+        15,
+        400,
+        15,
+        0,
+        26,
+        700,
+        19,
+        580,
+        100,
+        100,
+        70,
+        10,
+        460,
+        2,
+        70,
+        0,
+        20_000,
     ),
     "tract": _TRACT,
     "tract-standard": _TRACT,
@@ -125,7 +145,10 @@ def work(operations: Sequence[Operation], runtime: str) -> dict[str, float]:
             if op.name == "deconv" and runtime in SPREADING:
                 slowness *= prod(windows_of(op).stride)
             count = nominal(multiply_adds(op))
-            total[_kind_of_product(op, data)] += count * slowness / 1000
+            kind = _kind_of_product(op, data)
+            total[kind] += count * slowness / 1000
+            if kind == "dynamic_convolution" and prod(op.inputs[1].shape[2:]) > 1:
+                total["collection"] += count / op.inputs[1].shape[0] / 1000
     return total
 
 

@@ -28,6 +28,7 @@ from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.join import gather_shape, one_hot, positions
 from nnef_grad.ops.registry import SHAPES, OpSet
 from nnef_grad.ops.shape import reshaped, transposed
+from nnef_grad.ops.windows import windows_of
 from nnef_grad.targets.conditions import set_to
 from nnef_grad.targets.facts import TRACT_CORE
 from nnef_grad.targets.registry import (
@@ -38,6 +39,7 @@ from nnef_grad.targets.registry import (
     put_found,
 )
 from nnef_grad.targets.shape import fill
+from nnef_grad.targets.windows import are_side_by_side
 
 # ---- What the operations are ----
 
@@ -281,17 +283,38 @@ def _with_examples(emit: Emitter, column: Tensor) -> Tensor:
 def _cumulative_sum(op: Operation, near: Relations) -> Decompose | None:
     """A window of a whole axis: an operator, which adds each element once."""
     if (axis := _whole_axis(op)) is None or _is_count(op, near):
-        return _running_sum(op, near)
+        return _running_or_copied(op, near)
     return partial(_sums, axis)
 
 
-@found_by("tract onnx", "box", "debox")
+@found_by("tract", "box", "debox")
 def _running_sum(op: Operation, near: Relations) -> Decompose | None:
     """A window of a whole open axis: runtimes want numbers, but have open triangles."""
     axis = _whole_axis(op)
     if axis is None or not has_symbols(op.attributes["size"][axis]):
         return None
     return partial(_counts if _is_count(op, near) else _products, axis)
+
+
+@found_by("onnx", "box", "debox")
+def _running_or_copied(op: Operation, near: Relations) -> Decompose | None:
+    """Also windows side by side, whose elements are copies: an operator, too."""
+    return _copied if _makes_copies(op) else _running_sum(op, near)
+
+
+def _makes_copies(op: Operation) -> bool:
+    """Whether each element of an image is the only one of a window."""
+    if op.name != "debox" or op.attributes["border"] != "constant":
+        return False
+    size, windows = op.attributes["size"], windows_of(op)
+    return len(size) > 2 and {*size[:2]} == {1} and are_side_by_side(windows)
+
+
+def _copied(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    size, share = op.attributes["size"], op.operands[0]
+    if op.attributes["normalize"]:
+        share = emit("div", share, float(prod(size)), hint="share")
+    return [emit("nearest_upsample", share, factor=size[2:])]
 
 
 def _is_count(op: Operation, near: Relations) -> bool:
