@@ -21,7 +21,12 @@ from nnef_grad.targets import conditions as when
 from nnef_grad.targets.borders import crop, join_zeros
 from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.shape import one_by_one, take
-from nnef_grad.targets.windows import are_side_by_side, skipping_axes, spread
+from nnef_grad.targets.windows import (
+    are_side_by_side,
+    skipping_axes,
+    spread,
+    without_needless_strides,
+)
 
 # Batch and channels are not padded.
 _UNPADDED = ((0, 0), (0, 0))
@@ -38,7 +43,7 @@ def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """With everything given. Negative padding crops the input, and zeros are joined to
     it where windows may lie outside as a whole.
     """
-    windows = _without_needless_strides(windows_of(op))
+    windows = without_needless_strides(windows_of(op))
     x, padding = cropped(emit, op.inputs[0], windows.padding)
     if has_symbols(padding):
         x = emit("pad", x, padding=(*_UNPADDED, *padding), hint="padded")
@@ -48,20 +53,6 @@ def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         padding = ((0, 0),) * len(padding)
     x, windows = _thinned(emit, x, replace(windows, padding=padding))
     return [_biased(emit, op, x, windows.attributes, hint="unbiased")]
-
-
-def _without_needless_strides(windows: Windows) -> Windows:
-    """The same windows, without a stride where there is one along an axis."""
-    axes = windows.axes
-    is_single = [c.down == 1 and c.stride > 1 for c in axes]
-    pairs = [*zip(axes, is_single, strict=True)]
-    stride = tuple(1 if single else c.stride for c, single in pairs)
-    ends = [c.reach - c.up - c.padding[0] for c in axes]
-    padding = tuple(
-        (c.padding[0], end) if single else c.padding
-        for (c, single), end in zip(pairs, ends, strict=True)
-    )
-    return replace(windows, stride=stride, padding=padding)
 
 
 def _thinned(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Tensor, Windows]:

@@ -89,7 +89,7 @@ SPEEDS: dict[str, Speeds] = {
         70,
         0,
         20_000,
-    ),
+    ),  # fmt: skip
     "tract": _TRACT,
     "tract-standard": _TRACT,
     "onnx": _ONNX,

@@ -241,11 +241,14 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     # Of one channel, it reads beside the data where they are not next to a window, or where
     # there is one window along an axis, and a stride.
     ("conv", "openvino", when.idle | when.single),
+    # IREE refuses what a stride leaves over after the only window along an axis.
+    ("conv max_pool avg_pool", "engines", when.single),
     ("conv", "converter", when.automatic & when.dilated),
     ("deconv", ALL, when.biased & when.uncovered),
     ("deconv", "tract", when.always),
-    # Of groups onnx.reference computes others, and IREE has none.
-    ("deconv", "engines", when.other_than(groups=1)),
+    # Of groups onnx.reference computes others, and IREE has none; and it computes other sums
+    # where more is cropped than a window has.
+    ("deconv", "engines", when.other_than(groups=1) | when.idle),
     ("deconv", "converter", when.automatic & (when.sized | when.spaced)),
     # Pools and boxes. tract makes filters of windows.
     ("max_pool avg_pool box", "tract", when.no_channels),
@@ -280,6 +283,8 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("multilinear_upsample", "khronos", when.other_than(method="symmetric")),
     ("multilinear_upsample", "khronos", when.other_than(border="replicate")),
     ("multilinear_upsample", "tract", when.always),
+    # IREE has images alone.
+    ("multilinear_upsample", "engines", ~when.above_rank(3) | when.above_rank(4)),
     (
         "multilinear_upsample",
         "onnx converter",

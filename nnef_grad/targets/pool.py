@@ -35,7 +35,15 @@ from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.language.types import LARGEST
 from nnef_grad.ops.pool import divisor
 from nnef_grad.ops.shape import reshaped, transposed
-from nnef_grad.ops.windows import REPEATING, Windows, of_columns, still, windows_of
+from nnef_grad.ops.windows import (
+    REPEATING,
+    Windows,
+    added_border,
+    of_columns,
+    still,
+    windows_of,
+)
+from nnef_grad.targets.borders import crop
 from nnef_grad.targets.conditions import automatic, other_than
 from nnef_grad.targets.maxima import (
     desample_maxima,
@@ -53,6 +61,7 @@ from nnef_grad.targets.windows import (
     spread,
     surrounded,
     window_attributes,
+    without_needless_strides,
 )
 
 # ---- Pools ----
@@ -64,6 +73,7 @@ def max_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     (x,), windows, border = op.inputs, windows_of(op), op.attributes["border"]
     if not _is_spatial(windows):
         return [_moved(emit, op, windows)]
+    x, windows = _without_rest(emit, x, windows)
     if border != "ignore" or _is_wide(windows) or has_symbols(windows.padding):
         value = -LARGEST if border == "ignore" else 0.0
         x, windows = surrounded(emit, x, windows, border, value)
@@ -81,10 +91,21 @@ def avg_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         attributes = window_attributes(windows)
         total = emit("box", x, border=border, **attributes, hint="total")
         return [emit("div", total, divisor(emit, windows, border))]
+    x, windows = _without_rest(emit, x, windows)
     if border in REPEATING or _is_wide(windows) or is_open:
         x, windows = surrounded(emit, x, windows, border)
     kept = "ignore" if border == "ignore" else "constant"
     return [emit("avg_pool", x, border=kept, **_as_read(windows))]
+
+
+def _without_rest(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Tensor, Windows]:
+    """The data up to the end of the only window along an axis, and windows without a stride
+    there.
+    """
+    windows = without_needless_strides(windows)
+    kept = crop(emit, x, windows.padding, hint="kept")
+    padding = added_border(windows.padding)
+    return kept, replace(windows, up=kept.shape, padding=padding)
 
 
 @lowering("box")

@@ -60,6 +60,20 @@ def are_single(windows: Windows) -> bool:
     )
 
 
+def without_needless_strides(windows: Windows) -> Windows:
+    """The same windows, without a stride where there is one along an axis."""
+    axes = windows.axes
+    is_single = [c.down == 1 and c.stride > 1 for c in axes]
+    pairs = [*zip(axes, is_single, strict=True)]
+    stride = tuple(1 if single else c.stride for c, single in pairs)
+    ends = [c.reach - c.up - c.padding[0] for c in axes]
+    padding = tuple(
+        (c.padding[0], end) if single else c.padding
+        for (c, single), end in zip(pairs, ends, strict=True)
+    )
+    return replace(windows, stride=stride, padding=padding)
+
+
 def form_blocks(windows: Windows) -> bool:
     """Whether windows lie side by side along two axes at most: each axis makes two of
     [others, x1, f1, x2, f2], and a rank of 7 is too much for most runtimes.
