@@ -66,30 +66,13 @@ _TRACT = Speeds(
     14, 60, 16, 200, 32, 0, 120, 3_100, 16, 80, 110, 430, 34, 30, 2_000, 400, 500, 1_000,
     500,
 )  # fmt: skip
+_INTERPRETER = Speeds(
+    24, 24, 15, 400, 15, 0, 26, 700, 19, 580, 100, 100, 70, 10, 460, 2, 70, 0, 20_000
+)
 
 # By the name of a runtime. nnef.Session is not looked at: it has no kernels for speed.
 SPEEDS: dict[str, Speeds] = {
-    "interpreter": Speeds(
-        24,
-        24,
-        15,
-        400,
-        15,
-        0,
-        26,
-        700,
-        19,
-        580,
-        100,
-        100,
-        70,
-        10,
-        460,
-        2,
-        70,
-        0,
-        20_000,
-    ),  # fmt: skip
+    "interpreter": _INTERPRETER,
     "tract": _TRACT,
     "tract-standard": _TRACT,
     "onnx": _ONNX,

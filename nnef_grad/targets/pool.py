@@ -73,10 +73,10 @@ def max_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     (x,), windows, border = op.inputs, windows_of(op), op.attributes["border"]
     if not _is_spatial(windows):
         return [_moved(emit, op, windows)]
-    x, windows = _without_rest(emit, x, windows)
     if border != "ignore" or _is_wide(windows) or has_symbols(windows.padding):
         value = -LARGEST if border == "ignore" else 0.0
         x, windows = surrounded(emit, x, windows, border, value)
+    x, windows = _without_rest(emit, x, windows)
     return [emit("max_pool", x, border="ignore", **_as_read(windows))]
 
 
@@ -91,9 +91,9 @@ def avg_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         attributes = window_attributes(windows)
         total = emit("box", x, border=border, **attributes, hint="total")
         return [emit("div", total, divisor(emit, windows, border))]
-    x, windows = _without_rest(emit, x, windows)
     if border in REPEATING or _is_wide(windows) or is_open:
         x, windows = surrounded(emit, x, windows, border)
+    x, windows = _without_rest(emit, x, windows)
     kept = "ignore" if border == "ignore" else "constant"
     return [emit("avg_pool", x, border=kept, **_as_read(windows))]
 
