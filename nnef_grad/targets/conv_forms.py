@@ -71,6 +71,10 @@ _SMALL_SHIFTS = Condition(
         <= nominal(op.inputs[0].shape[0])
     )
 )
+# Of one group: less is copied of the filters than of the images.
+_FEW_FILTERS = _ONE_GROUP & Condition(
+    lambda op: nominal(2 * op.inputs[1].shape[0]) <= nominal(op.inputs[0].shape[0])
+)
 _SINGLE_FILTERS = Condition(
     lambda op: op.inputs[0].shape[0] == 1 and op.inputs[1].shape[0] == groups_of(op)
 )
@@ -105,7 +109,7 @@ _MEETS_TILES = _each_axis(
 # ---- Few large windows ----
 
 
-@form("conv", _FEW_PLACES & _MOVES_BY_ONE)
+@form("conv", _FEW_PLACES & _MOVES_BY_ONE & (~_ONE_GROUP | _FEW_FILTERS))
 def product_for_each_shift(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """A product of whole images with the filters at each place, among zeros. In a gradient
     for each example the filters are what comes last: nothing is made before.
@@ -114,7 +118,10 @@ def product_for_each_shift(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     return [_of_places(emit, op, ((rows, lines) for rows in shifted))]
 
 
-@form("conv", _FEW_PLACES & _MOVES_BY_ONE & (_ONE_GROUP | _SMALL_SHIFTS))
+@form(
+    "conv",
+    _FEW_PLACES & _MOVES_BY_ONE & (~_ONE_GROUP & _SMALL_SHIFTS | _FEW_FILTERS),
+)
 def one_product_of_shifts(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """The filters at all places, and one product for each group."""
     (lines, shifted), (y,) = _shifted(emit, op), op.outputs
