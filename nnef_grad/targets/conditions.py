@@ -76,6 +76,10 @@ def above_rank(rank: int) -> Condition:
     return Condition(lambda op: len(_operand(op)) > rank)
 
 
+# The operand is one element.
+of_one = Condition(lambda op: prod(_operand(op)) == 1)
+
+
 def _operand(op: Operation, index: int = 0) -> Shape:
     return shape_of(op.operands[index])
 

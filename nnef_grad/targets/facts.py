@@ -173,6 +173,8 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("rsqrt rsqr log2 ne", "onnx converter", when.always),
     ("le ge", "converter", when.always),
     ("softplus", "khronos tract", when.always),
+    # Of one element that is known, IREE gives back the element.
+    ("softplus", "engines", when.of_one),
     ("select", "khronos", when.runs_out_of_axes),
     # It aligns axes from the right, but for the operations that it knows better.
     ("select", "nnef-2", when.unequal_ranks),
