@@ -54,12 +54,15 @@ class _Scaled(NamedTuple):
     biases: Sequence[Operation]
 
 
-def fold_normalizations(graph: Graph) -> Graph:
-    """The graph with normalizations folded where images are larger than filters."""
+def fold_normalizations(graph: Graph, *, is_shared: bool = True) -> Graph:
+    """The graph with normalizations folded where images are larger than filters. The filter
+    times the slope may be shared by a convolution and its way back: OpenVINO 2026.4 takes
+    one that it has rearranged for the first for that of the other, where they are equal.
+    """
     near, forms = Relations(graph), dict[Operation, Decompose]()
     for conv in near.named("conv"):
         if _is_worth_it(conv):
-            forms.update(_forms(conv, near))
+            forms.update(_forms(conv, near, is_shared))
     return inline(graph, forms.get) if forms else graph
 
 
@@ -72,7 +75,9 @@ def _is_worth_it(conv: Operation) -> bool:
     return is_small and conv.attributes["border"] == "constant"
 
 
-def _forms(conv: Operation, near: Relations) -> dict[Operation, Decompose]:
+def _forms(
+    conv: Operation, near: Relations, is_shared: bool
+) -> dict[Operation, Decompose]:
     """What is put in place of operations; nothing where others read the result."""
     (c,) = conv.outputs
     readers = near.readers.get(c, ())
@@ -82,7 +87,8 @@ def _forms(conv: Operation, near: Relations) -> dict[Operation, Decompose]:
         return {}
     for scaled in _scaled(conv, moments, near):
         if scaled.filters or not moments:
-            return dict(_folded(conv, norms, moments, scaled))
+            own = scaled if is_shared else scaled._replace(inputs=())
+            return dict(_folded(conv, norms, moments, own))
     return {}
 
 

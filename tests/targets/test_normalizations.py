@@ -8,6 +8,7 @@ from support.checks import document
 
 import nnef_grad
 from nnef_grad.interpreter.random_values import random_values
+from nnef_grad.runtimes import find_runtime
 from nnef_grad.targets import lower
 
 CHANNELS = "".join(
@@ -90,3 +91,26 @@ def test_the_gradient_of_a_filter_is_made_once() -> None:
     names = [op.name for op in lower(backward, "onnx").graph.operations]
     unfolded = [op.name for op in backward.operations]
     assert names.count("conv") == unfolded.count("conv") == 2
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
+@pytest.mark.parametrize("groups", [1, 4])
+def test_a_filter_is_not_taken_for_that_of_the_way_back(
+    groups: int, runtime: str
+) -> None:
+    """OpenVINO reads a filter as it was rearranged for another operation."""
+    pytest.importorskip(runtime)
+    shape = [16, 16 // groups, 3, 3]
+    weights = f"w = variable(shape = {shape}, label = 'w');\n"
+    settings = f"padding = [(1, 1), (1, 1)], stride = [2, 2], groups = {groups}"
+    text = model(settings, weights).replace("[3, 2, 6, 7]", "[2, 16, 20, 20]")
+    graph = nnef_grad.loads(text.replace("[1, 4]", "[1, 16]"))
+    backward = nnef_grad.differentiate(graph).graph
+    values = random_values(backward, 0)
+    fed = [x.astype(np.float32) for x in values.inputs.values()]
+    data = {name: x.astype(np.float32) for name, x in values.variables.items()}
+    expected = nnef_grad.evaluate(backward, dict(values.inputs), values.variables)
+    found = find_runtime(runtime).compile(backward, data)(fed)
+    for one, (name, other) in zip(found, expected.items(), strict=True):
+        scale = np.abs(other).max()
+        np.testing.assert_allclose(one / scale, other / scale, atol=1e-4, err_msg=name)
