@@ -514,6 +514,24 @@ def test_extents_that_are_left_open_are_given(tmp_path: Path) -> None:
 
 
 @needs_onnx
+@pytest.mark.parametrize("word", ["?", "None", "-1", "*"])
+def test_words_that_name_no_extent(word: str, tmp_path: Path) -> None:
+    """Of two that are not known, neither is said to be the other."""
+    nodes = [make("MaxPool", "x", "y", kernel_shape=[2, 2], strides=[2, 2])]
+    save(tmp_path, nodes, {"x": (word, 3, word, word)})
+    graph, _ = interop.from_onnx(tmp_path / "model.onnx")
+    assert [str(extent) for extent in graph.inputs[0].shape] == [
+        "x_0",
+        "3",
+        "x_2",
+        "x_3",
+    ]
+    save(tmp_path, nodes, {"x": ("n", 3, "n", "n")})
+    graph, _ = interop.from_onnx(tmp_path / "model.onnx")
+    assert [str(extent) for extent in graph.inputs[0].shape] == ["n", "3", "n", "n"]
+
+
+@needs_onnx
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [

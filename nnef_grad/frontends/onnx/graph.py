@@ -292,6 +292,13 @@ def _differentiated(graph: Any) -> Iterator[str]:
 # ---- The extents of inputs, of which a file may leave some open ----
 
 
+def _is_name(word: str) -> bool:
+    """Whether a word names an extent. Exporters write "?", "None" or "-1" for any that they do
+    not know: two of these need not be equal.
+    """
+    return word != "None" and any(letter.isalpha() for letter in word)
+
+
 def _input_shapes(
     inputs: Sequence[Any], given: Given, facts: Facts
 ) -> dict[str, Shape]:
@@ -307,7 +314,9 @@ def _input_shapes(
         """The name of an open extent; none of a number."""
         if dimension.HasField("dim_value") and dimension.dim_value >= 0:
             return ""
-        word = dimension.dim_param or f"{value.name}_{axis}"
+        word = dimension.dim_param
+        if not _is_name(word):
+            word = f"{value.name}_{axis}"
         if word not in named:
             named[word] = supply.fresh(plain_name(word))
         return named[word]
