@@ -56,6 +56,25 @@ def test_a_mask_of_infinite_numbers_is_chosen_from() -> None:
     assert (found == np.where(kept, -np.inf, 1.0)).all()
 
 
+INTEGERS = document(
+    "x = external(shape = [2, 3]);\nw = variable(shape = [3, 4], label = 'w');\n"
+    "c = external<logical>(shape = [2, 4]);\np = matmul(x, w);\n"
+    "i = cast<integer>(p);\nn = neg(p);\nj = cast<integer>(n);\n"
+    "k = select(c, i, j);\ny = cast<scalar>(k);",
+    "x, c",
+)
+
+
+def test_integers_are_chosen_from() -> None:
+    graph = nnef_grad.loads(INTEGERS)
+    values = random_values(graph, 0)
+    run = find_runtime("onnxruntime").compile(graph, values.variables)
+    x, c = values.inputs.values()
+    (found,) = run([x.astype(np.float32), c])
+    (wanted,) = nnef_grad.evaluate(graph, values.inputs, values.variables).values()
+    assert (found == wanted).all()
+
+
 GUARDED = document(
     "x = external(shape = [2, 3]);\nq = rcp(x);\nc = gt(x, 1.0);\n"
     "y = select(c, q, 0.0);\nz = sqrt(y);",

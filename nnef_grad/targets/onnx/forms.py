@@ -49,7 +49,7 @@ def _choice(op: Operation, near: Relations) -> Decompose | None:
         return partial(_probability, gelu)
     condition, *options = op.operands
     gradients = [x for x in options if not _is_zero(x)]
-    if not isinstance(condition, Tensor) or not gradients:
+    if op.dtype != "scalar" or not isinstance(condition, Tensor) or not gradients:
         return None
     is_whole = all(shape_of(x) == condition.shape for x in gradients)
     return _masked if is_whole and all(_is_tame(x, near) for x in gradients) else None
