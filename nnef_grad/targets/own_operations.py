@@ -303,18 +303,20 @@ def _running_or_copied(op: Operation, near: Relations) -> Decompose | None:
 
 
 def _makes_copies(op: Operation) -> bool:
-    """Whether each element of an image is the only one of a window."""
-    if op.name != "debox" or op.attributes["border"] != "constant":
+    """Whether each element of an image is the only one of a window. Of a mean, lowering
+    divides first.
+    """
+    if op.name != "debox" or not _IS_SUM(op):
         return False
     size, windows = op.attributes["size"], windows_of(op)
     return len(size) > 2 and {*size[:2]} == {1} and are_side_by_side(windows)
 
 
+_IS_SUM = set_to(border="constant", normalize=False)
+
+
 def _copied(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    size, share = op.attributes["size"], op.operands[0]
-    if op.attributes["normalize"]:
-        share = emit("div", share, float(prod(size)), hint="share")
-    return [emit("nearest_upsample", share, factor=size[2:])]
+    return [emit("nearest_upsample", *op.operands, factor=op.attributes["size"][2:])]
 
 
 def _is_count(op: Operation, near: Relations) -> bool:
