@@ -163,6 +163,7 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
 # chosen, before all others, in every round, and when there is nothing else to do.
 _Passes = Sequence[tuple[str, Callable[[Graph], Graph]]]
 _BEFORE_FORMS: _Passes = (
+    # What the first has folded, the second does not find.
     ("engines openvino", partial(fold_normalizations, is_shared=False)),
     ("onnx", fold_normalizations),
     ("tract", crop_before),

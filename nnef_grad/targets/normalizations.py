@@ -23,11 +23,12 @@ from typing import Any, NamedTuple, TypeGuard
 from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.bounds import nominal
-from nnef_grad.graph.extents import Dimension, has_symbols
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.ops.conv import Sides, filter_gradient, groups_of
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import windows_of
+from nnef_grad.targets import conditions as when
 from nnef_grad.targets.registry import Relations, is_instance
 
 # The gradient of a filter takes no more operations.
@@ -148,7 +149,8 @@ def _scaled(
     if moments:
         products = near.readers[moments[0].dy]
     else:
-        back = (op for op in near.named("deconv") if _is_input_gradient(op, conv))
+        readers = near.readers[conv.inputs[1]]
+        back = (op for op in readers if _is_input_gradient(op, conv))
         products = [near.producer(op.operands[0]) for op in back]
     for op in products:
         if op is not None and op.name == "mul" and near.uses[op.outputs[0]]:
@@ -173,8 +175,9 @@ def _of_product(conv: Operation, op: Operation, near: Relations) -> Iterator[_Sc
 
 
 def _is_input_gradient(op: Operation, conv: Operation) -> bool:
-    is_unbiased = op.name == "deconv" and op.operands[2] == 0.0
-    return is_unbiased and op.operands[1] is conv.operands[1]
+    if op.name != "deconv" or when.biased(op):
+        return False
+    return op.operands[1] is conv.operands[1]
 
 
 def _filter_gradients(
@@ -215,67 +218,52 @@ def _folded(
 
 def _normalized(conv: Operation, emit: Emitter, norm: Operation) -> Sequence[Tensor]:
     """A convolution with the filter times the slope."""
-    x, w, b = conv.operands
+    (x, w), b = conv.inputs[:2], conv.operands[2]
     _, mean, variance, offset, scale = norm.operands
     spread = emit("add", variance, norm.attributes["epsilon"], hint="spread")
     inverse = emit("rsqrt", spread, hint="inverse_deviation")
     slope = emit("mul", scale, inverse, hint="slope")
-    risen = emit("mul", _minus(emit, b, mean), slope, hint="risen")
+    risen = emit("mul", emit("sub", b, mean, hint="shift"), slope, hint="risen")
     bias = emit("add", risen, offset, hint="bias")
     shape = (1, conv.outputs[0].shape[1])
     filters = _times(emit, w, slope)
     return [emit("conv", x, filters, reshaped(emit, bias, shape), **conv.settings)]
 
 
-def _minus(emit: Emitter, b: Operand, mean: Operand) -> Operand:
-    """The bias of the convolution, less the mean."""
-    if b == 0.0 and isinstance(b, float):
-        return emit("neg", mean, hint="shift")
-    return emit("sub", b, mean, hint="shift")
-
-
-def _times(emit: Emitter, w: Operand, slope: Tensor) -> Tensor:
+def _times(emit: Emitter, w: Tensor, slope: Tensor) -> Tensor:
     """Each filter times the slope of its channel."""
-    assert isinstance(w, Tensor)
-    column = _shaped(emit, slope, (w.shape[0], *(1,) * (w.rank - 1)))
+    column = reshaped(emit, slope, (w.shape[0], *(1,) * (w.rank - 1)), "by_channel")
     return emit("mul", w, column, hint="filter")
-
-
-def _shaped(emit: Emitter, x: Tensor, shape: Sequence[Dimension]) -> Tensor:
-    return reshaped(emit, x, tuple(shape), hint="by_channel")
 
 
 def _total(
     conv: Operation, moment: _Moment, emit: Emitter, op: Operation
 ) -> Sequence[Tensor]:
     """The sum over the filter, and what is the same at each place."""
-    (x, w, b), dy = conv.operands, moment.dy
-    assert isinstance(x, Tensor)
-    assert isinstance(w, Tensor)
+    (x, w), b, dy = conv.inputs[:2], conv.operands[2], moment.dy
     by_channel = (1, w.shape[0], *(1,) * (w.rank - 2))
     products = emit("mul", w, _gradient(conv, emit, x, dy), hint="products")
     each = emit("sum_reduce", products, axes=[*range(1, w.rank)], hint="sums")
     seen = emit("sum_reduce", dy, axes=op.attributes["axes"], hint="seen")
-    shift = _minus(emit, b, moment.mean)
-    assert isinstance(shift, Tensor)
-    shifted = emit("mul", seen, _shaped(emit, shift, by_channel), hint="shifted")
-    return [emit("add", _shaped(emit, each, by_channel), shifted)]
+    shift = emit("sub", b, moment.mean, hint="shift")
+    shifted = emit(
+        "mul", seen, reshaped(emit, shift, by_channel, "by_channel"), hint="shifted"
+    )
+    return [emit("add", reshaped(emit, each, by_channel, "by_channel"), shifted)]
 
 
 def _back(scaled: _Scaled, emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    filters = _times(emit, op.operands[1], scaled.slope)
+    filters = _times(emit, op.inputs[1], scaled.slope)
     return [emit("deconv", scaled.dy, filters, op.operands[2], **op.settings)]
 
 
 def _filters(
     conv: Operation, scaled: _Scaled, emit: Emitter, op: Operation
 ) -> Sequence[Tensor]:
-    x = conv.operands[0]
-    assert isinstance(x, Tensor)
-    unscaled = _gradient(conv, emit, x, scaled.dy)
+    unscaled = _gradient(conv, emit, conv.inputs[0], scaled.dy)
     return [_times(emit, unscaled, scaled.slope)]
 
 
 def _biases(scaled: _Scaled, emit: Emitter, op: Operation) -> Sequence[Tensor]:
     total = emit("sum_reduce", scaled.dy, axes=op.attributes["axes"], hint="seen")
-    return [emit("mul", total, _shaped(emit, scaled.slope, total.shape))]
+    return [emit("mul", total, reshaped(emit, scaled.slope, total.shape, "by_channel"))]
