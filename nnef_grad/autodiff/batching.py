@@ -20,7 +20,15 @@ from nnef_grad.emit.bodies import Decompose, inline, is_short, unrolled
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate_body
 from nnef_grad.graph.extents import Dimension, has_symbols
-from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
+from nnef_grad.graph.ir import (
+    ARGSORT,
+    Graph,
+    Operand,
+    Operation,
+    Shape,
+    Tensor,
+    tensors,
+)
 from nnef_grad.graph.names import with_suffix
 from nnef_grad.ops import traits
 from nnef_grad.ops.registry import OpSet
@@ -328,7 +336,7 @@ _RULES: dict[str, BatchingRule] = {
     **dict.fromkeys(
         (*traits.ALONG_AXES, "squeeze", "unsqueeze"), changed(axes=_further)
     ),
-    **dict.fromkeys(_JOINS, changed(axis=lambda axis: axis + 1)),
+    **dict.fromkeys((*_JOINS, ARGSORT), changed(axis=lambda axis: axis + 1)),
     **dict.fromkeys(traits.OVER_ALL_AXES, windows),
     **dict.fromkeys(traits.SAMPLING, folded),
     "conv": conv,

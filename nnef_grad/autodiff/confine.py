@@ -34,7 +34,7 @@ from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, map_tensors, tensors
 from nnef_grad.ops.elementwise import broadcast
 from nnef_grad.ops.parts import inside
-from nnef_grad.ops.traits import MOVING
+from nnef_grad.ops.traits import ARRANGING, MOVING
 
 # Of how many selections a slope is looked at.
 NEAR = 4
@@ -362,17 +362,23 @@ class Confinement(Tracker):
     def _moved_mask(self, emit: Emitter, moved: Tensor) -> Selection:
         """The mask of what an operation moved: it may differ from zero where the result
         for ones inside the supports of the operands and zeros outside is greater than
-        zero. A sum may, where any of its terms may.
+        zero. A sum may, where any of its terms may; what is arranged, where it was.
         """
         operation = emit.producer(moved)
         assert operation is not None
         first, *others = operation.operands
-        is_sum = operation.name in ("sum_reduce", "mean_reduce")
-        if is_sum and (mask := self._whole_mask(first)) is not None:
+        mask = self._whole_mask(first)
+        if mask is not None and operation.name in ("sum_reduce", "mean_reduce"):
             name = "any_reduce" if mask.holds else "all_reduce"
             axes = operation.attributes["axes"]
-            condition = emit(name, mask.condition, axes=axes, hint="support")
-            return Selection(condition, mask.holds)
+            return mask._replace(
+                condition=emit(name, mask.condition, axes=axes, hint="support")
+            )
+        if mask is not None and operation.name in ARRANGING:
+            arranged = emit(
+                operation.name, mask.condition, hint="support", **operation.settings
+            )
+            return mask._replace(condition=arranged)
         ones = map_tensors(partial(self._ones, emit), first)
         hints = tuple(emit.naming("indicator") for _ in operation.results)
         results = tensors(emit.emit_again(operation, (ones, *others), hints=hints))

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 from nnef_grad.graph.extents import Dimension
-from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.graph.ir import ARGSORT, Operation, Shape, Tensor
 from nnef_grad.ops import traits
 from nnef_grad.ops.conv import groups_of
 
@@ -248,7 +248,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(traits.ALONG_AXES, along_axes),
     **dict.fromkeys(traits.OVER_ALL_AXES, windows),
     **dict.fromkeys(traits.SAMPLING, sampling),
-    **dict.fromkeys(("concat", "split"), along_axis),
+    **dict.fromkeys(("concat", "split", ARGSORT), along_axis),
     **dict.fromkeys(("conv", "deconv"), conv),
     "stack": stack,
     "unstack": unstack,

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from nnef_grad.graph.ir import Operand, Operation, Tensor, tensors
+from nnef_grad.graph.ir import ARGSORT, Operand, Operation, Tensor, tensors
 from nnef_grad.language.library import STDLIB
 from nnef_grad.ops.traits import COPYING, MOVING
 
@@ -345,7 +345,7 @@ _RULES: dict[str, RangeRule] = {
     "select": lambda condition, x, y: _union(x, y),
     "cast": lambda x: Range(_floor(x.lower), _floor(x.upper)),
     "floor": _rising(_floor),
-    **dict.fromkeys(("argmax_reduce", "argmin_reduce"), _bounded(0.0, INF)),
+    **dict.fromkeys(("argmax_reduce", "argmin_reduce", ARGSORT), _bounded(0.0, INF)),
     "constant": _constant,
     "pad": _pad,
     # A mean, and a variance.

@@ -26,7 +26,7 @@ from nnef_grad.commandline.opening import (
     taken,
 )
 from nnef_grad.emit.verifier import verify
-from nnef_grad.graph.loops import is_loop
+from nnef_grad.graph.ir import WORDLESS
 from nnef_grad.language.labels import is_constant
 from nnef_grad.model import as_stored, declared_variables
 from nnef_grad.opening import Opened
@@ -245,9 +245,9 @@ def _lower(graph: nnef_grad.Graph, target: str, out: str, stored: Any) -> _Docum
         # What writes the file lowers the graph.
         return _Document(graph, {})
     constants: Mapping[str, Any] = {}
-    has_loops = any(map(is_loop, graph.operations))
+    is_wordless = any(op.name in WORDLESS for op in graph.operations)
     # Importing the lowerings, and numpy with them, takes longer than compiling.
-    if target != "nnef" or has_loops:
+    if target != "nnef" or is_wordless:
         lowered = nnef_grad.lower(graph, target)
         graph, constants = lowered.graph, lowered.data
     if constants and is_text(out):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import wraps
 from itertools import chain
+from pathlib import Path
 from threading import Event, Lock, Thread
 from types import FrameType
 from typing import IO, Any, NoReturn
@@ -198,6 +199,8 @@ def _message(error: NnefGradError, options: Mapping[str, Any]) -> str:
         title, command = "with all repairs", _command("--lenient")
     elif "dialect" in remedies and "dialect" in options:
         title, command = "as tract reads it", _command("--dialect", "tract")
+    elif remedies == {"onnx"} and options.get("out"):
+        title, command = "as an ONNX file", _to_onnx(str(options["out"]))
     if options.get("format") == "json":
         named = {"command": command} if command else {}
         return as_json(errors=[p.as_data() for p in error.problems], **named)
@@ -213,13 +216,36 @@ def _sizes(sizes: Mapping[str, int]) -> str:
 
 def _command(*more: str) -> str:
     """The whole command with further words, to paste."""
+    words = _words()
+    return _joined([*words, *more]) if words else ""
+
+
+def _to_onnx(out: str) -> str:
+    """The whole command, with an ONNX file in place of what it writes for a target."""
+    words, kept = _words(), list[str]()
+    while words:
+        word = words.pop(0)
+        if word == "--target":
+            words.pop(0)
+        elif word.endswith(out):
+            kept.append(f"{word.removesuffix(out)}{Path(out).with_suffix('.onnx')}")
+        elif not word.startswith("--target="):
+            kept.append(word)
+    return _joined(kept)
+
+
+def _words() -> list[str]:
+    """The words of the command that runs, if one does."""
     context = click.get_current_context(silent=True)
     if context is None:
-        return ""
+        return []
+    return [*context.command_path.split(), *(context.obj or ())]
+
+
+def _joined(words: list[str]) -> str:
     import shlex
 
-    words = [*(context.obj or ()), *more]
-    return shlex.join([*context.command_path.split(), *words])
+    return shlex.join(words)
 
 
 # A number for each open size of the model that was opened last, by its symbol.

@@ -30,7 +30,7 @@ from nnef_grad.language.library import STDLIB
 from nnef_grad.ops.elementwise import broadcast
 from nnef_grad.ops.parts import inside, slice_positions
 from nnef_grad.ops.shape import Positions
-from nnef_grad.ops.traits import RESHAPING
+from nnef_grad.ops.traits import ARRANGING, RESHAPING
 
 
 class Rewrite(NamedTuple):
@@ -94,7 +94,7 @@ def without_detours(
     operations = []
     for operation in graph.operations:
         operation = substitute(operation, places)
-        is_arranging = operation.name in _ARRANGING and operation.inputs
+        is_arranging = operation.name in ARRANGING and operation.inputs
         if is_arranging and kept.isdisjoint(operation.outputs):
             (x,), (result,) = operation.inputs, operation.outputs
             joined = _joined(operation, None if x in stays else made_by.get(x))
@@ -110,9 +110,6 @@ def without_detours(
     if placed == graph.operations:
         return graph
     return without_needless(replace(graph, operations=placed), graph)
-
-
-_ARRANGING = RESHAPING | {"transpose"}
 
 
 def _joined(operation: Operation, maker: Operation | None) -> Operation:

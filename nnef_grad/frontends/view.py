@@ -154,12 +154,7 @@ class View:
         if isinstance(extent, int) and extent <= BLOCK:
             self.reading.spend(extent)
             return self.constant(np.arange(float(extent)).reshape(shape), "scalar")
-        if isinstance(extent, int):
-            return self.reshaped(positions(self.reading.emitter, extent), shape)
-        before = [(n - 1, 0) for n in shape]
-        ones = self("constant", hint="ones", dtype="scalar", shape=shape, value=[1.0])
-        count = self("box", ones, hint="count", size=shape, padding=before)
-        return self("sub", count, 1.0, hint="positions")
+        return self.reshaped(positions(self.reading.emitter, extent), shape)
 
     def piece(
         self,

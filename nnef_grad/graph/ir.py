@@ -29,9 +29,12 @@ Integers = tuple[int, ...]
 Shape = tuple[Dimension, ...]
 
 # The operations that graphs have and NNEF has not: one that passes its operand on, and no
-# gradient back (stops.py), and a loop (loops.py).
+# gradient back (stops.py), a loop (loops.py), and the indices of elements in order
+# (ops/orders.py). The last two have no words in the standard.
 STOP = "stop_gradient"
 LOOP = "<loop>"
+ARGSORT = "<argsort>"
+WORDLESS = frozenset({LOOP, ARGSORT})
 
 
 @frozen(eq=False)
@@ -70,6 +73,8 @@ Attributes = TypedDict(
         "bias": float,
         "bits": int,
         "border": str,
+        "count": Dimension,
+        "descending": bool,
         "dilation": Integers,
         "end": Shape,
         "epsilon": float,
@@ -84,6 +89,7 @@ Attributes = TypedDict(
         "output_shape": Shape,
         "output_size": Shape,
         "padding": "tuple[tuple[Dimension, Dimension], ...]",
+        "ranks": Integers,
         "ratios": Integers,
         "repeats": Shape,
         "resize_method": str,
@@ -238,7 +244,7 @@ class Graph:
     def fragments(self) -> tuple[Fragment, ...]:
         """The declarations of the operations in the graph that are not standard."""
         own = {op.name: op.definition for op in self.operations}
-        known = {STOP, LOOP, *STDLIB}
+        known = {STOP, *WORDLESS, *STDLIB}
         return tuple(f for n, f in own.items() if n not in known)
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 from nnef_grad.graph.extents import Extent
 from nnef_grad.graph.ir import (
     STOP,
+    WORDLESS,
     Graph,
     Operand,
     Operation,
@@ -56,13 +57,13 @@ def statements(graph: Graph) -> list[str]:
 
 
 def has_standard_text(graph: Graph) -> bool:
-    """Whether the standard has words for it: none for symbols, loops, registries, names of
-    any text, and ends of other data types.
+    """Whether the standard has words for it: none for symbols, loops, orders, registries,
+    names of any text, and ends of other data types.
     """
-    loops_or_own = (is_loop(op) or op.definition.registry for op in graph.operations)
+    own = (op.name in WORDLESS or op.definition.registry for op in graph.operations)
     ends = (*graph.input_names, *graph.output_names)
     is_typed = not graph.datum_types.keys().isdisjoint(ends)
-    odd = symbols(graph) or is_typed or any(loops_or_own)
+    odd = symbols(graph) or is_typed or any(own)
     return has_plain_names(graph) and not odd and not graph.dialect
 
 

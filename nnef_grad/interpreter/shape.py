@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.graph.extents import as_numbers
-from nnef_grad.graph.ir import Shape
+from nnef_grad.graph.ir import ARGSORT, Shape
 from nnef_grad.interpreter.registry import UndefinedError, enter, require
 from nnef_grad.interpreter.sliding import extended
 from nnef_grad.ops.parts import slice_positions
@@ -55,6 +56,14 @@ def gather(input: Array, indices: Array, axis: int) -> Array:
         f"the items of 'indices' must be in 0..{extent - 1}, the positions on axis {axis}",
     )
     return input.take(indices, axis)
+
+
+def argsort(
+    x: Array, axis: int, count: int, ranks: Sequence[int], descending: bool
+) -> Array:
+    """The indices of the elements with some ranks, or of the first; of equal ones the first."""
+    order = np.argsort(-x if descending else x, axis, kind="stable")
+    return order.take(list(ranks) or np.arange(count), axis)
 
 
 # ---- Data types ----
@@ -108,5 +117,6 @@ enter(
         "pad": _pad,
         "tile": lambda x, repeats: np.tile(x, repeats),
         "gather": gather,
+        ARGSORT: argsort,
     }
 )

@@ -11,6 +11,7 @@ from nnef_grad.ops import (  # noqa: F401 (they are imported to be entered)
     join,
     matrix,
     normalize,
+    orders,
     parts,
     pool,
     reduce,

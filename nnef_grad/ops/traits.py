@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnef_grad.graph.ir import STOP
+from nnef_grad.graph.ir import ARGSORT, STOP
 
 # ---- What has no derivative ----
 
@@ -16,7 +16,7 @@ LOGIC = frozenset({"and", "or", "not"})
 DECISIONS = frozenset(
     {
         *COMPARISONS, *LOGIC, "any_reduce", "all_reduce", "argmax_reduce", "argmin_reduce",
-        "argmax_pool",
+        "argmax_pool", ARGSORT,
     }
 )  # fmt: skip
 
@@ -68,6 +68,9 @@ ELEMENTWISE = UNARY | BROADCASTING | {"prelu", "add_n", "copy_n"}
 
 # The result has the elements of the operand, in their order.
 RESHAPING = frozenset({"reshape", "squeeze", "unsqueeze"})
+
+# Or in another order.
+ARRANGING = RESHAPING | {"transpose"}
 
 # The elements of a result are elements of the operand, whatever they are.
 MOVING = RESHAPING | {

@@ -24,7 +24,7 @@ from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.simplify import without_detours
 from nnef_grad.emit.verifier import verify_order
 from nnef_grad.emit.zeros import without_zeros
-from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
+from nnef_grad.graph.ir import ARGSORT, WORDLESS, Graph, Operand, Operation, Tensor
 from nnef_grad.graph.loops import is_loop, with_bodies
 from nnef_grad.graph.names import with_plain_names
 from nnef_grad.graph.passes import prune, put_inputs_first
@@ -37,10 +37,12 @@ from nnef_grad.targets import (  # noqa: F401
     borders,
     conv,
     conv_forms,
+    elements,
     elementwise,
     matrix,
     maxima,
     onnx,
+    orders,
     own_operations,
     passes,
     pool,
@@ -132,8 +134,9 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
     if graph.dialect or types != graph.datum_types:
         graph = replace(graph, dialect="", datum_types=types)
     if not runtimes:
-        graph = with_plain_names(passes.put_steps(graph))
-        _refuse(filter(is_loop, graph.operations), graph.names, [STANDARD])
+        graph = with_plain_names(passes.in_standard_words(graph))
+        wordless = [op for op in graph.operations if op.name in WORDLESS]
+        _refuse(wordless, graph.names, [STANDARD])
         return Lowered(graph)
     graph = run(without_stops, run(without_zeros, graph))
     graph = run(without_detours, graph)
@@ -171,6 +174,7 @@ _BEFORE_FORMS: _Passes = (
 _FIRST: _Passes = (
     (ALL, passes.floor_casts),
     (ALL, passes.put_sampled),
+    (ALL, passes.put_numbers),
     ("khronos tract converter", share_probabilities),
 )
 _ALWAYS: _Passes = (
@@ -273,6 +277,8 @@ def _problem(
     whose = f" of the integers '{integers[0]}'" if integers else ""
     message = f"{lacking} cannot run '{operation.name}'{whose}{refusal(operation)}"
     remedy: Remedy | None = None
-    if is_loop(operation):
+    if operation.name == ARGSORT:
+        remedy = "onnx"
+    elif is_loop(operation):
         remedy = "symbol" if has_open_count(operation) else "unroll"
     return Problem(message, operation.span, remedy)

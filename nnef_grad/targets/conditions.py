@@ -11,7 +11,7 @@ from math import prod
 from operator import index
 
 from nnef_grad.graph.bounds import nominal
-from nnef_grad.graph.extents import has_symbols, may_exceed
+from nnef_grad.graph.extents import Dimension, has_symbols, may_exceed
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.loops import Way, loop_of
 from nnef_grad.ops.parts import slice_positions
@@ -376,3 +376,38 @@ def making_constants(op: Operation) -> bool:
         if not moving.isdisjoint(inner.inputs):
             moving.update(inner.outputs)
     return not moving.issuperset(loop.body.outputs)
+
+
+# ---- Elements in order ----
+
+# Each of the largest elements is a step, or each pair of elements a comparison.
+_MOST_IN_ORDER = 1024
+
+
+def _ordered(op: Operation) -> Dimension:
+    """How many elements are ordered."""
+    return op.inputs[0].shape[op.attributes["axis"]]
+
+
+@Condition
+def taking_few(op: Operation) -> bool:
+    """The first ones are wanted, known to be fewer than half of them all."""
+    extent, count = _ordered(op), op.attributes["count"]
+    if op.attributes["ranks"] or has_symbols(count):
+        return False
+    return has_symbols(extent) or 2 * count < extent
+
+
+@Condition
+def ordering_many(op: Operation) -> bool:
+    """There are too many steps, or pairs of elements."""
+    if taking_few(op):
+        return bool(op.attributes["count"] > _MOST_IN_ORDER)
+    return not has_symbols(_ordered(op)) and _ordered(op) > _MOST_IN_ORDER
+
+
+@Condition
+def taking_two_to_four(op: Operation) -> bool:
+    """The first two to four elements are wanted."""
+    own = op.attributes
+    return not own["ranks"] and own["count"] in (2, 3, 4)

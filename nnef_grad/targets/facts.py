@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from nnef_grad.graph.extents import OpenExtentError
-from nnef_grad.graph.ir import LOOP, Operation
+from nnef_grad.graph.ir import ARGSORT, LOOP, WORDLESS, Operation
 from nnef_grad.graph.loops import is_loop, loop_of
 from nnef_grad.language.library import STDLIB
 from nnef_grad.targets import conditions as when
@@ -37,7 +37,7 @@ class Runtime(NamedTuple):
 
     def knows(self, operation: Operation) -> bool:
         """Whether it knows an operation beside the standard by its name."""
-        if is_loop(operation):
+        if operation.name in WORDLESS:
             return bool(self.registries)
         is_there = operation.definition.registry in self.registries
         return is_there and (self.own is None or operation.name in self.own)
@@ -56,8 +56,11 @@ STANDARD = Runtime("standard", "the standard")
 TRACT_CORE = "tract_core"
 ONNX_OWN = frozenset(
     f"{TRACT_CORE}_{name}"
-    for name in ("broadcast", "cumsum", "erf", "scatter_nd", "trilu")
-)
+    for name in (
+        "broadcast", "cumsum", "erf", "gather_elements", "scatter_elements", "scatter_nd",
+        "trilu",
+    )
+)  # fmt: skip
 
 _ONNX = Runtime(
     "onnx onnxruntime", "ONNX Runtime", frozenset({TRACT_CORE}), ONNX_OWN, True
@@ -67,7 +70,8 @@ _ONNX = Runtime(
 _ENGINES = _ONNX._replace(
     names="onnx engines",
     title="every engine of ONNX",
-    own=ONNX_OWN - {f"{TRACT_CORE}_scatter_nd", f"{TRACT_CORE}_cumsum"},
+    own=ONNX_OWN
+    - {f"{TRACT_CORE}_{name}" for name in ("scatter_elements", "scatter_nd", "cumsum")},
     has_indices=False,
 )
 
@@ -279,6 +283,10 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ),
     # A state that is made element by element of a part, in its memory, is lost.
     (LOOP, "openvino", when.always),
+    # Elements in order: tract has an operation for it by another name. OpenVINO changes the
+    # order of equal elements, if they are more than a few.
+    (ARGSORT, "tract", when.always),
+    (ARGSORT, "openvino", ~when.taking_two_to_four),
     # Sampling
     ("nearest_upsample", "khronos tract", when.always),
     ("multilinear_upsample", "khronos", when.above_rank(4) | when.not_by_two),

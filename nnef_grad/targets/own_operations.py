@@ -4,11 +4,11 @@ they are and compute, where they stand for others, and what they are where the r
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Container, Sequence
 from dataclasses import fields
-from functools import cache, partial, reduce
+from functools import cache, partial
 from math import erf, prod
-from operator import or_
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,14 +20,14 @@ from nnef_grad.emit.arguments import bind
 from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import Dimension, has_symbols
-from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
 from nnef_grad.interpreter.registry import Evaluation, enter
-from nnef_grad.interpreter.shape import cast, gather
+from nnef_grad.interpreter.shape import argsort, cast, gather
 from nnef_grad.language.library import FragmentFile
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.join import gather_shape, one_hot, positions
-from nnef_grad.ops.registry import SHAPES, OpSet
-from nnef_grad.ops.shape import reshaped, transposed
+from nnef_grad.ops.registry import SHAPES, OpSet, ShapeFunction
+from nnef_grad.ops.shape import reshaped, transposed, with_extent
 from nnef_grad.ops.windows import windows_of
 from nnef_grad.targets.conditions import set_to
 from nnef_grad.targets.facts import TRACT_CORE
@@ -52,11 +52,12 @@ def tract_core(
     hint: str | None = None,
     **attributes: Any,
 ) -> Tensor:
-    """Emits an operation of the registry, called without its prefix."""
+    """Emits an operation of the registry, called without its prefix: its last result."""
     declared = declaration(f"{TRACT_CORE}_{name}")
     named = zip(declared.operand_names, operands, strict=True)
     call = bind(declared, {**dict(named), **attributes}, dtype)
-    (result,) = emit.emit_op(call, hints=(emit.naming(hint or name),))
+    words = [r.name for r in declared.results[:-1]] + [hint or name]
+    *_, result = emit.emit_op(call, hints=tuple(map(emit.naming, words)))
     assert isinstance(result, Tensor)
     return result
 
@@ -86,7 +87,7 @@ class _Own(NamedTuple):
     """What an operation computes on arrays, and its shape, by default that of x."""
 
     evaluate: Evaluation
-    shape: Callable[..., Shape] = lambda x, *others, **attributes: x
+    shape: ShapeFunction = lambda x, *others, **attributes: x
 
 
 _NUMPY: dict[str, npt.DTypeLike] = {
@@ -102,6 +103,23 @@ def _scatter_nd(x: Array, indices: Array, updates: Array, reduction: str) -> Arr
     sums = x.copy()
     np.add.at(sums, tuple(np.moveaxis(indices.astype(int), -1, 0)), updates)
     return sums
+
+
+def _scatter_elements(
+    x: Array, indices: Array, updates: Array, axis: int, reduction: str
+) -> Array:
+    """The updates, added to the elements at the indices along an axis."""
+    assert reduction == "add"
+    sums, places = x.copy(), np.indices(indices.shape)
+    places[axis] = indices
+    np.add.at(sums, tuple(places), updates)
+    return sums
+
+
+def _top(x: Array, k: int, axis: int, largest: bool) -> list[Array]:
+    """The first elements in order, and their indices."""
+    indices = argsort(x, axis, k, (), largest)
+    return [np.take_along_axis(x, indices, axis), indices]
 
 
 def _cumsum(x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
@@ -121,11 +139,17 @@ _OWN = {
         lambda x, i, axis, datum_type: gather(x, i, axis),
         lambda x, i, axis, datum_type: gather_shape(x, i, axis),
     ),
+    "gather_elements": _Own(
+        lambda x, i, axis: np.take_along_axis(x, i.astype(int), axis),
+        lambda x, i, axis: i,
+    ),
     "range": _Own(
         lambda start, end, step: np.arange(start, end, step),
         lambda start, end, step: (len(range(start, end, step)),),
     ),
+    "scatter_elements": _Own(_scatter_elements),
     "scatter_nd": _Own(_scatter_nd),
+    "topk": _Own(_top, lambda x, k, axis, largest: [with_extent(x, axis, k)] * 2),
     "trilu": _Own(lambda x, k, upper: (np.triu if upper else np.tril)(x, k)),
 }
 enter({f"{TRACT_CORE}_{name}": own.evaluate for name, own in _OWN.items()})
@@ -137,8 +161,11 @@ OPSET = OpSet(
 # ---- What they are put in place of ----
 
 
-# By the name of a runtime that has the registry, and the name of the operation.
-OWN: dict[str, dict[str, Find]] = {"tract": {}, "onnx": {}, "onnxruntime": {}}
+# By the name of a runtime that has the registry, and the name of the operation: of several,
+# the last goes first.
+OWN: dict[str, dict[str, list[Find]]] = {
+    name: defaultdict(list) for name in ("tract", "onnx", "onnxruntime")
+}
 
 
 def found_by(runtimes: str, *names: str) -> Callable[[Find], Find]:
@@ -146,7 +173,8 @@ def found_by(runtimes: str, *names: str) -> Callable[[Find], Find]:
 
     def enter(find: Find) -> Find:
         for runtime in runtimes.split():
-            OWN[runtime].update(dict.fromkeys(names, find))
+            for name in names:
+                OWN[runtime][name].append(find)
         return find
 
     return enter
@@ -154,8 +182,18 @@ def found_by(runtimes: str, *names: str) -> Callable[[Find], Find]:
 
 def put_own(graph: Graph, runtimes: Container[str]) -> Graph:
     """The graph with operations of the registry in place of others, for these runtimes."""
-    finds = [finds for runtime, finds in OWN.items() if runtime in runtimes]
-    return put_found(graph, reduce(or_, finds, {}), OPSET)
+    finds = defaultdict[str, list[Find]](list)
+    for runtime, own in OWN.items():
+        for name in own if runtime in runtimes else ():
+            finds[name] += own[name]
+    first = {name: partial(_first, own) for name, own in finds.items()}
+    return put_found(graph, first, OPSET)
+
+
+def _first(finds: Sequence[Find], op: Operation, near: Relations) -> Decompose | None:
+    """What the last of several finds, or else the one before it."""
+    forms = (find(op, near) for find in reversed(finds))
+    return next((form for form in forms if form is not None), None)
 
 
 # ---- Rows that are added ----
@@ -184,7 +222,7 @@ def _scattered_for_each(op: Operation, near: Relations) -> Decompose | None:
     """The same for each example of a batch, of a known size."""
     index = near.chain(op.operands[0], "select", "eq", "cast")
     if index is None or not op.attributes["transposeA"] or op.outputs[0].rank != 3:
-        return _scattered(op, near)
+        return None
     (column,), (matrix, _) = index.inputs, op.inputs
     count, taken, extent = matrix.shape
     if column.shape != (count, taken, 1) or column.dtype != "integer":
@@ -207,7 +245,8 @@ def _scattered_onto(op: Operation, near: Relations) -> Decompose | None:
         (rows,) = product.outputs
         if near.uses[rows] > 1 or onto.shape != rows.shape:
             continue
-        if (form := _scattered_for_each(product, near)) is not None:
+        form = _first([_scattered, _scattered_for_each], product, near)
+        if form is not None:
             return _instead(form, product, onto)
     return None
 
@@ -282,24 +321,23 @@ def _with_examples(emit: Emitter, column: Tensor) -> Tensor:
 @found_by("onnxruntime", "box", "debox")
 def _cumulative_sum(op: Operation, near: Relations) -> Decompose | None:
     """A window of a whole axis: an operator, which adds each element once."""
-    if (axis := _whole_axis(op)) is None or _is_count(op, near):
-        return _running_or_copied(op, near)
-    return partial(_sums, axis)
+    axis = whole_axis(op)
+    return None if axis is None or is_count(op, near) else partial(_sums, axis)
 
 
-@found_by("tract", "box", "debox")
+@found_by("tract onnx", "box", "debox")
 def _running_sum(op: Operation, near: Relations) -> Decompose | None:
     """A window of a whole open axis: runtimes want numbers, but have open triangles."""
-    axis = _whole_axis(op)
+    axis = whole_axis(op)
     if axis is None or not has_symbols(op.attributes["size"][axis]):
         return None
-    return partial(_counts if _is_count(op, near) else _products, axis)
+    return partial(_counts if is_count(op, near) else _products, axis)
 
 
-@found_by("onnx", "box", "debox")
-def _running_or_copied(op: Operation, near: Relations) -> Decompose | None:
-    """Also windows side by side, whose elements are copies: an operator, too."""
-    return _copied if _makes_copies(op) else _running_sum(op, near)
+@found_by("onnx", "debox")
+def _copies(op: Operation, near: Relations) -> Decompose | None:
+    """Windows side by side, whose elements are copies."""
+    return _copied if _makes_copies(op) else None
 
 
 def _makes_copies(op: Operation) -> bool:
@@ -319,13 +357,14 @@ def _copied(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [emit("nearest_upsample", *op.operands, factor=op.attributes["size"][2:])]
 
 
-def _is_count(op: Operation, near: Relations) -> bool:
+def is_count(op: Operation, near: Relations) -> bool:
+    """Whether ones are added up."""
     source = near.producer(op.operands[0])
     is_of_ones = source is not None and source.attributes.get("value") == (1.0,)
     return is_of_ones and op.name == "box"
 
 
-def _whole_axis(op: Operation) -> int | None:
+def whole_axis(op: Operation) -> int | None:
     """The axis that is added up along, from one of its ends."""
     size, padding = op.attributes["size"], op.attributes["padding"]
     axes = [axis for axis, extent in enumerate(size) if extent != 1]
@@ -340,13 +379,13 @@ def _whole_axis(op: Operation) -> int | None:
     return axis if is_plain and is_whole else None
 
 
-def _is_from_begin(op: Operation, axis: int) -> bool:
+def is_from_begin(op: Operation, axis: int) -> bool:
     """Whether an element is added to those after it; in an adjoint, the other way back."""
     return bool((op.attributes["padding"][axis][1] == 0) == (op.name == "box"))
 
 
 def _sums(axis: int, emit: Emitter, op: Operation) -> Sequence[Operand]:
-    is_back = not _is_from_begin(op, axis)
+    is_back = not is_from_begin(op, axis)
     settings: dict[str, Any] = {"axis": axis, "exclusive": False, "reverse": is_back}
     return [tract_core(emit, "cumsum", op.operands[0], **settings)]
 
@@ -355,7 +394,7 @@ def _triangle(emit: Emitter, op: Operation, axis: int) -> Tensor:
     """A one in row i and column j if j is the place of a sum with the element at i."""
     extent: Dimension = op.outputs[0].shape[axis]
     ones = tract_core(emit, "broadcast", 1.0, shape=[extent, extent], hint="ones")
-    is_upper = _is_from_begin(op, axis)
+    is_upper = is_from_begin(op, axis)
     return tract_core(emit, "trilu", ones, k=0, upper=is_upper, hint="triangle")
 
 

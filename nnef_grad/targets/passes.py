@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,11 +22,21 @@ from nnef_grad.emit.bodies import (
 )
 from nnef_grad.emit.emitter import Emitter, Firsts
 from nnef_grad.graph.extents import has_symbols
-from nnef_grad.graph.ir import LOOP, Graph, Operand, Operation, Tensor, tensors
+from nnef_grad.graph.ir import (
+    LOOP,
+    WORDLESS,
+    Graph,
+    Operand,
+    Operation,
+    Tensor,
+    tensors,
+)
 from nnef_grad.graph.loops import loop_of
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.interpreter import evaluate
 from nnef_grad.language.library import STDLIB
+from nnef_grad.ops.join import positions
+from nnef_grad.ops.shape import reshaped, with_extent
 from nnef_grad.ops.traits import (
     BROADCASTING,
     DATA,
@@ -38,6 +49,7 @@ from nnef_grad.ops.traits import (
 )
 from nnef_grad.targets.borders import join_zeros
 from nnef_grad.targets.conditions import automatic, cropping, set_to
+from nnef_grad.targets.own_operations import is_count, is_from_begin, whole_axis
 from nnef_grad.targets.registry import (
     Relations,
     each,
@@ -165,6 +177,27 @@ def _listed(array: Array) -> list[Any]:
     return values
 
 
+@each("box")
+def put_numbers(op: Operation, near: Relations) -> Decompose | None:
+    """As many ones as there are up to a place are its number. Runtimes that make the sum of
+    a mean are not exact, and whoever looks for a place finds none.
+    """
+    axis = whole_axis(op)
+    if axis is None or has_symbols(op.outputs[0].shape) or not is_count(op, near):
+        return None
+    return partial(_numbers, axis)
+
+
+def _numbers(axis: int, emit: Emitter, op: Operation) -> Sequence[Operand]:
+    shape = op.outputs[0].shape
+    places = positions(emit, shape[axis])
+    is_forward = is_from_begin(op, axis)
+    first, second = (places, 1.0) if is_forward else (float(shape[axis]), places)
+    row = emit("add" if is_forward else "sub", first, second, hint="numbers")
+    line = reshaped(emit, row, with_extent((1,) * len(shape), axis, shape[axis]))
+    return [fill(emit, line, shape)]
+
+
 @each("sample", "desample")
 @where(lambda op, near: not isinstance(op.operands[0], Tensor))
 def put_sampled(emit: Emitter, op: Operation) -> Sequence[Operand]:
@@ -194,10 +227,16 @@ def loop_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return unrolled(emit, op)
 
 
-def put_steps(graph: Graph) -> Graph:
-    """The graph with steps in place of loops, inside of others too, if short."""
-    while any(map(is_short, graph.operations)):
-        graph = inline(graph, lambda op: loop_lowered if is_short(op) else None)
+def in_standard_words(graph: Graph) -> Graph:
+    """The graph with steps in place of loops, inside of others too, and comparisons in place
+    of orders, where these are not too many.
+    """
+
+    def other(op: Operation) -> Decompose | None:
+        return find_lowering(op) if op.name in WORDLESS else None
+
+    while (changed := inline(graph, other)) is not graph:
+        graph = changed
     return graph
 
 

@@ -20,7 +20,7 @@ from nnef_grad.emit.bodies import LONGEST, Decompose, has_open_count, inline, is
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate_body
 from nnef_grad.emit.simplify import simplify
-from nnef_grad.graph.ir import LOOP, Graph, Operand, Operation, Tensor
+from nnef_grad.graph.ir import ARGSORT, LOOP, Graph, Operand, Operation, Tensor
 from nnef_grad.graph.passes import count_uses
 from nnef_grad.language.library import FragmentFile
 from nnef_grad.ops import DECOMPOSITIONS
@@ -71,6 +71,11 @@ REFUSED: Sequence[tuple[str, Condition, str]] = (
     (_POOLS, when.cropping, "with negative padding"),
     (LOOP, when.Condition(has_open_count), "of a number of steps that is not known"),
     (LOOP, ~when.Condition(is_short), f"of more than {LONGEST:,} steps"),
+    (
+        ARGSORT,
+        when.ordering_many,
+        "of more than 1,024 elements; ONNX Runtime and tract can",
+    ),
     (_INDEXED, _LONG, "with windows of more than 300 elements along an axis"),
 )
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.emit.arithmetic import MAX_ITEMS
-from nnef_grad.frontends.expansions.orders import ranked
 from nnef_grad.frontends.expansions.reductions import product
 from nnef_grad.frontends.values import (
     as_extents,
@@ -26,12 +25,6 @@ from nnef_grad.frontends.values import (
 from nnef_grad.frontends.view import View
 from nnef_grad.graph.extents import Dimension, as_numbers, has_symbols
 from nnef_grad.graph.ir import Tensor
-from nnef_grad.language.types import LARGEST
-
-# Each of the largest elements is a step of an unrolled loop.
-MOST = 1024
-# The smallest numbers of single precision that are not infinite.
-_SMALLEST = [-LARGEST + i * 2.0**104 for i in range(3)]
 
 
 def from_begin(view: View, indices: Any, extent: Any) -> Any:
@@ -114,12 +107,18 @@ def gather_elements(
     if kept != list(shape):
         axes, begin = list(range(rank)), [0] * rank
         x = view("slice", x, hint="rows", axes=axes, begin=begin, end=kept)
-    last = view.transposed(x, _moved_last(along, rank), "last")
+    return at_indices(view, x, indices, along)
+
+
+def at_indices(view: View, x: Any, indices: Any, axis: int) -> Any:
+    """The elements at indices from the beginning of an axis, for each row."""
+    rank = len(shape_of(x))
+    last = view.transposed(x, _moved_last(axis, rank), "last")
     return view.expand(
         "pick",
-        view("unsqueeze", last, hint="wide", axes=[along]),
+        view("unsqueeze", last, hint="wide", axes=[axis]),
         _scalars(view, view("unsqueeze", indices, hint="indices", axes=[rank])),
-        view.positions(extent, rank, rank + 1),
+        view.positions(shape_of(x)[axis], rank, rank + 1),
         axis=rank,
     )
 
@@ -296,32 +295,17 @@ def _numbers(view: View, extents: Sequence[Any], shape: Sequence[Dimension]) -> 
     return view.constant(np.array(extents, dtype=object).reshape(shape), "scalar")
 
 
-def largest(view: View, x: Any, k: Any, axis: int, is_largest: bool) -> Any:
-    """The largest or smallest elements, one after the other, and their indices: of an open
-    number by their ranks.
+def first_largest(view: View, x: Any, axis: int, is_largest: bool) -> tuple[Any, Any]:
+    """The largest or the smallest element along an axis, and its index: of equal ones the
+    first.
     """
     shape = shape_of(x)
-    along = view.axis(axis, len(shape))
-    if has_symbols(k):
-        given, falls = _scalars(view, x), is_largest
-        values, numbers = ranked(view, given, along, k, is_descending=falls)
-        return values, view("cast", numbers, dtype="integer")
-    view.require(k <= MOST, f"k must be at most {MOST}")
-    positions = view.positions(shape[along], along, len(shape))
-    rest = x if is_largest else view("neg", x, hint="given")
-    if k > 1:
-        rest = view.expand("above_the_smallest", rest, smallest=_SMALLEST)
-    chosen, elements = [], []
-    for number in range(k):
-        index = view("argmax_reduce", rest, hint="index", axes=[along])
-        hit = view("eq", _scalars(view, index), positions, hint="hit")
-        element = view("select", hit, x, 0.0, hint="chosen")
-        elements.append(view("sum_reduce", element, hint="element", axes=[along]))
-        chosen.append(index)
-        if number + 1 < k:
-            # What was chosen is not chosen again: the others are greater.
-            rest = view("select", hit, _SMALLEST[0], rest, hint="rest")
-    return view.joined(elements, along), view.joined(chosen, along)
+    key = x if is_largest else view("neg", x, hint="given")
+    index = view("argmax_reduce", key, hint="index", axes=[axis])
+    positions = view.positions(shape[axis], axis, len(shape))
+    hit = view("eq", _scalars(view, index), positions, hint="hit")
+    element = view("select", hit, x, 0.0, hint="chosen")
+    return view("sum_reduce", element, hint="element", axes=[axis]), index
 
 
 def last_of_equals(view: View, name: str, x: Any, axis: int) -> Any:

@@ -14,7 +14,7 @@ from onnx.helper import np_dtype_to_tensor_dtype
 
 from nnef_grad.frontends.onnx.operations import elementwise
 from nnef_grad.graph.extents import Dimension, has_symbols
-from nnef_grad.graph.ir import LOOP, Operand, Operation, Tensor
+from nnef_grad.graph.ir import ARGSORT, LOOP, Operand, Operation, Tensor
 from nnef_grad.graph.loops import loop_of
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.parts import slice_positions
@@ -148,6 +148,7 @@ _OPERATORS = {
         "CumSum", _with_axis, lambda own: {"reverse": int(own["reverse"])}
     ),
     "tract_core_erf": _Operator("Erf"),
+    "tract_core_gather_elements": _Operator("GatherElements", _with_indices, _axis),
     "tract_core_trilu": _Operator(
         "Trilu", _with_diagonal, lambda own: {"upper": int(own["upper"])}
     ),
@@ -394,6 +395,28 @@ def _upsample(nodes: Nodes, op: Operation) -> None:
 
 
 # ---- Operations beyond the standard ----
+
+
+@writer(ARGSORT)
+def _sorted(nodes: Nodes, op: Operation) -> None:
+    """The operator gives the elements besides."""
+    own, results = op.settings, nodes.results
+    axis, ranks, count = own["axis"], own["ranks"], own["count"]
+    if ranks:
+        count, results = max(ranks) + 1, [nodes.fresh("indices")]
+    operands = [*_scalars(nodes, *op.operands), nodes.extents([count], "k")]
+    how = {"axis": axis, "largest": int(own["descending"])}
+    nodes.add("TopK", operands, [nodes.fresh("values"), *results], **how)
+    if ranks:
+        nodes.node("Gather", [*results, nodes.extents(ranks, "ranks")], axis=axis)
+
+
+@writer("tract_core_scatter_elements")
+def _scatter_elements(nodes: Nodes, op: Operation) -> None:
+    x, indices, updates = op.operands
+    operands = [_own(nodes, x), nodes.operand(indices, "integer"), _own(nodes, updates)]
+    settings = {name: op.settings[name] for name in ("axis", "reduction")}
+    nodes.node("ScatterElements", operands, **settings)
 
 
 @writer("tract_core_scatter_nd")

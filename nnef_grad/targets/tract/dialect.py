@@ -26,6 +26,7 @@ from nnef_grad.graph.extents import (
     has_symbols,
 )
 from nnef_grad.graph.ir import (
+    ARGSORT,
     LOOP,
     Attributes,
     Graph,
@@ -44,8 +45,10 @@ from nnef_grad.ops.conv import groups_of
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
 from nnef_grad.targets.conv import exchanged
+from nnef_grad.targets.elements import in_order
 from nnef_grad.targets.facts import RUNTIMES, TRACT_CORE, CommonSubset
-from nnef_grad.targets.own_operations import declaration
+from nnef_grad.targets.orders import argsort_lowered
+from nnef_grad.targets.own_operations import OPSET, declaration
 from nnef_grad.targets.pool import max_pool_lowered
 from nnef_grad.targets.registry import Relations
 from nnef_grad.targets.tract.own import TYPES
@@ -128,7 +131,7 @@ def _in_dialect(graph: Graph) -> Graph:
     filter.
     """
     graph = with_bodies(graph, _in_dialect)
-    spelled = inline(graph, _spelling)
+    spelled = inline(graph, _spelling, OPSET)
     graph = graph if spelled is graph else without_needless(spelled, graph)
     # One for all that is derived of a loop: it stands under one comment.
     scan = cache(_scan)
@@ -238,8 +241,15 @@ def _deconvolution(emit: Emitter, op: Operation) -> Sequence[Result]:
     return op.results
 
 
+def _in_order(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """By the operation of the dialect, which wants numbers."""
+    is_open = has_symbols(op.attributes["count"])
+    return (argsort_lowered if is_open else in_order)(emit, op)
+
+
 _OVER_ZEROS = when.reading & when.other_than(border="ignore")
-_SPELLINGS: dict[str, tuple[Callable[..., Sequence[Result]], Condition]] = {
+_SPELLINGS: dict[str, tuple[Decompose, Condition]] = {
+    ARGSORT: (_in_order, when.always),
     "deconv": (_deconvolution, when.always),
     # Indices and samples are the standard's.
     "max_pool_with_index": (instantiate_body, _OVER_ZEROS),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.base.arrays import Array
+from nnef_grad.frontends.expansions import orders
 from nnef_grad.frontends.expansions import selection as expansion
 from nnef_grad.frontends.expansions.reductions import local_response, running_sums
 from nnef_grad.frontends.onnx.node import Node, onnx_op
@@ -100,7 +101,7 @@ def _put_grid(
 def _top(node: Node, x: Any, *_: Any) -> list[Any]:
     (count,) = node.items("k", 1)
     axis, is_largest = node.get("axis", -1), bool(node.get("largest", 1))
-    return list(expansion.largest(node, x, count, axis, is_largest))
+    return list(orders.largest(node, x, count, axis, is_largest))
 
 
 @onnx_op("CumSum")

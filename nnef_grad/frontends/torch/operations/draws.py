@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nnef_grad.frontends.expansions.selection import largest
+from nnef_grad.frontends.expansions.orders import largest
 from nnef_grad.frontends.torch.call import Call, draws
 from nnef_grad.frontends.torch.model import Drawn
 from nnef_grad.frontends.values import shape_of

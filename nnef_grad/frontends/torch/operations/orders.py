@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.frontends.expansions import orders
-from nnef_grad.frontends.expansions.selection import largest
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.reductions import asked, axes_of, without
 from nnef_grad.frontends.values import dtype_of, shape_of
@@ -23,7 +22,7 @@ def extrema_along(call: Call, x: Any, *_: Any) -> Sequence[Any]:
     (x,), count = call.scalars(x), call.args.get("k", 1)
     along, is_kept = asked(call, x)
     is_largest = call.args.get("largest", call.packet == "max")
-    results = largest(call, x, count, along[0], is_largest)
+    results = orders.largest(call, x, count, along[0], is_largest)
     is_several = "k" in call.args
     values, places = (without(call, y, along, is_kept or is_several) for y in results)
     return call.whole(values), places

@@ -5,7 +5,7 @@ that other formats have too.
 from importlib import import_module
 from pkgutil import iter_modules
 
-from nnef_grad.frontends.expansions import reductions, resizing, selection
+from nnef_grad.frontends.expansions import orders, reductions, resizing, selection
 from nnef_grad.frontends.tract.evaluation import EXPANSIONS
 
 for family in iter_modules(__path__):
@@ -20,7 +20,7 @@ EXPANSIONS |= {
     "tract_core_product_reduce": reductions.product,
     "tract_core_scatter_elements": selection.scatter_elements,
     "tract_core_scatter_nd": selection.scatter_blocks,
-    "tract_core_topk": selection.largest,
+    "tract_core_topk": orders.largest,
     "tract_core_trilu": selection.triangle,
     "tract_onnx_grid_sample": resizing.grid_sample,
     "tract_onnx_lrn": reductions.local_response,

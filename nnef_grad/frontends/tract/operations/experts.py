@@ -7,7 +7,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from nnef_grad.frontends.expansions import selection
+from nnef_grad.frontends.expansions import orders, selection
 from nnef_grad.frontends.expansions.products import masked
 from nnef_grad.frontends.tract.evaluation import expansion
 from nnef_grad.frontends.values import shape_of
@@ -79,7 +79,7 @@ def _layer(view: View, x: Any, weight: Any, bias: Any, *, is_turned: bool) -> An
 
 def _chosen(view: View, scores: Any, k: int) -> Any:
     """[rows, experts]: whether an expert is one of the k with the largest scores."""
-    _, places = selection.largest(view, scores, k, 1, True)
+    _, places = orders.largest(view, scores, k, 1, True)
     hits = selection.one_hot(view, places, 2, shape_of(scores)[1], 0.0, 1.0)
     count = view("squeeze", view("sum_reduce", hits, axes=[1]), axes=[1])
     return view("gt", count, 0.5, hint="chosen")
