@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nnef_grad.graph.ir import ARGSORT, STOP
+from nnef_grad.graph.ir import STOP
 
 # ---- What has no derivative ----
 
@@ -16,7 +16,7 @@ LOGIC = frozenset({"and", "or", "not"})
 DECISIONS = frozenset(
     {
         *COMPARISONS, *LOGIC, "any_reduce", "all_reduce", "argmax_reduce", "argmin_reduce",
-        "argmax_pool", ARGSORT,
+        "argmax_pool",
     }
 )  # fmt: skip
 

@@ -46,6 +46,7 @@ from nnef_grad.targets import (  # noqa: F401
     own_operations,
     passes,
     pool,
+    rows,
     shape,
 )
 from nnef_grad.targets.elementwise import share_probabilities
@@ -208,9 +209,16 @@ def _in_rounds(graph: Graph, target: str, common: CommonSubset, last: _Passes) -
     graph = run(choose_forms, graph, _ALL[target], lacks)
     kept = {t for op in graph.operations if op.name == "copy" for t in op.outputs}
     graph = _applied(_FIRST, graph, common)
-    while (changed := _round(graph, common, kept, last)) is not graph:
+    for _ in range(_MOST_ROUNDS):
+        changed = _round(graph, common, kept, last)
+        if changed is graph:
+            return graph
         graph = changed
-    return graph
+    raise AssertionError(f"two forms for '{target}' take turns in place of each other")
+
+
+# One that is lowered again and again would never end.
+_MOST_ROUNDS = 200
 
 
 def _round(

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from math import prod
 from typing import Any, NamedTuple
 
 from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.graph.extents import Dimension, has_symbols, may_exceed
+from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import ARGSORT, Operand, Operation, Shape, Tensor, shape_of
-from nnef_grad.ops.join import positions
-from nnef_grad.ops.shape import number, reshaped, transposed, with_extent
-from nnef_grad.ops.traits import ARRANGING, MOVING
-from nnef_grad.targets.facts import TRACT_CORE
+from nnef_grad.ops.shape import reshaped, transposed, with_extent
 from nnef_grad.targets.own_operations import found_by, tract_core
-from nnef_grad.targets.registry import Relations, is_instance
+from nnef_grad.targets.positions import Hits, hits_of, index_of, of_rank
+from nnef_grad.targets.registry import Relations
 
 # ---- The indices of elements in order ----
 
@@ -46,17 +43,6 @@ def in_order(emit: Emitter, op: Operation) -> Sequence[Operand]:
 
 
 # ---- Elements that are chosen by comparison ----
-
-
-class _Hits(NamedTuple):
-    """A comparison of indices with all positions along an axis, which the indices have none of;
-    their shape is that which they have beside the positions.
-    """
-
-    indices: Tensor
-    shape: Shape
-    axis: int
-    extent: Dimension
 
 
 @found_by("tract onnx", "sum_reduce")
@@ -86,7 +72,7 @@ def _is_any_hit(op: Operation, near: Relations) -> Decompose | None:
     """Whether a position is an index: as many as there are of these, which are not none; or
     whether an index is that of a position.
     """
-    hits = _hits(op.operands[0], near)
+    hits = hits_of(op.operands[0], near)
     if hits is None:
         return None
     if op.attributes["axes"] == (hits.axis,):
@@ -100,8 +86,11 @@ def _put(op: Operation, near: Relations) -> Decompose | None:
     """An element at the position that an index is, and zeros at all others: an operator has
     a few elements to put, where a choice has all.
     """
-    choice = _choice(op.outputs[0], near)
+    choice, readers = _choice(op.outputs[0], near), near.readers[op.outputs[0]]
     if choice is None or choice.given[choice.hits.axis] != 1:
+        return None
+    # These have forms of their own, which leave out the choice.
+    if readers and {reader.name for reader in readers} <= {"matmul", "sum_reduce"}:
         return None
     return partial(_added, near, choice.hits, choice.chosen, choice.hits.axis)
 
@@ -109,7 +98,7 @@ def _put(op: Operation, near: Relations) -> Decompose | None:
 class _Choice(NamedTuple):
     """What a comparison with positions chooses, zeros elsewhere, and its shape beside them."""
 
-    hits: _Hits
+    hits: Hits
     chosen: Operand
     given: Shape
 
@@ -120,14 +109,14 @@ def _choice(x: Operand, near: Relations) -> _Choice | None:
     if choice is None or not is_one or choice.operands[2] != 0.0:
         return None
     condition, chosen, _ = choice.operands
-    hits, shape = _hits(condition, near), shape_of(chosen)
+    hits, shape = hits_of(condition, near), shape_of(chosen)
     if hits is None or len(shape) > len(hits.shape):
         return None
-    return _Choice(hits, chosen, _of_rank(shape, len(hits.shape)))
+    return _Choice(hits, chosen, of_rank(shape, len(hits.shape)))
 
 
 def _sum(
-    op: Operation, near: Relations, hits: _Hits, chosen: Operand, given: Shape
+    op: Operation, near: Relations, hits: Hits, chosen: Operand, given: Shape
 ) -> Decompose | None:
     """The sum of what is chosen along the axis of the indices, if it has no positions."""
     axes = op.attributes["axes"]
@@ -137,19 +126,14 @@ def _sum(
     return partial(_added, near, hits, chosen, axes[0]) if is_sum else None
 
 
-def _of_rank(shape: Shape, rank: int) -> Shape:
-    """A shape with the trailing extents of 1 that broadcasting gives it."""
-    return (*shape, *(1,) * (rank - len(shape)))
-
-
 def _is_more(count: Decompose, emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [emit("gt", *count(emit, op), 0.5)]
 
 
 def _is_there(
-    near: Relations, hits: _Hits, emit: Emitter, op: Operation
+    near: Relations, hits: Hits, emit: Emitter, op: Operation
 ) -> Sequence[Operand]:
-    _, inside = _index(emit, near, hits)
+    _, inside = index_of(emit, near, hits)
     return [True if inside is None else inside]
 
 
@@ -159,16 +143,16 @@ def _is_there(
 
 def _read(
     near: Relations,
-    hits: _Hits,
+    hits: Hits,
     chosen: Operand,
     along: int,
     emit: Emitter,
     op: Operation,
 ) -> Sequence[Operand]:
     """For each index along an axis the element with this position."""
-    places, (index, inside) = _places(hits, along), _index(emit, near, hits)
+    places, (index, inside) = _places(hits, along), index_of(emit, near, hits)
     assert isinstance(chosen, Tensor)
-    rows = reshaped(emit, chosen, _of_rank(chosen.shape, len(hits.shape)), hint="rows")
+    rows = reshaped(emit, chosen, of_rank(chosen.shape, len(hits.shape)), hint="rows")
     if along != hits.axis:
         rows = emit("squeeze", rows, axes=[along], hint="rows")
         index = emit("squeeze", index, axes=[hits.axis], hint="index")
@@ -182,17 +166,17 @@ def _read(
 
 def _added(
     near: Relations,
-    hits: _Hits,
+    hits: Hits,
     chosen: Operand,
     along: int,
     emit: Emitter,
     op: Operation,
 ) -> Sequence[Operand]:
     """For each position the sum of what stands at its indices along an axis."""
-    places, (index, inside) = _places(hits, along), _index(emit, near, hits)
+    places, (index, inside) = _places(hits, along), index_of(emit, near, hits)
     if inside is not None:
         chosen = emit("select", inside, chosen, 0.0, hint="inside")
-    given = _of_rank(shape_of(chosen), len(hits.shape))
+    given = of_rank(shape_of(chosen), len(hits.shape))
     whole = [n if m == 1 else m for m, n in zip(hits.shape, given, strict=True)]
     shape = tuple([whole[a] for a in places])
     updates, index = (
@@ -211,7 +195,7 @@ def _added(
     return [reshaped(emit, sums, op.outputs[0].shape)]
 
 
-def _places(hits: _Hits, along: int) -> list[int]:
+def _places(hits: Hits, along: int) -> list[int]:
     """The axes of the comparison, without that of positions where another takes its place."""
     return [a for a in range(len(hits.shape)) if a != hits.axis or a == along]
 
@@ -220,107 +204,7 @@ def _filled(emit: Emitter, x: Operand, whole: Shape, shape: Shape, hint: str) ->
     """The elements of a tensor, or a number, that is broadcast to a shape, in another one."""
     if not isinstance(x, Tensor):
         return tract_core(emit, "broadcast", x, shape=shape, hint=hint)
-    x = reshaped(emit, x, _of_rank(x.shape, len(whole)), hint=hint)
+    x = reshaped(emit, x, of_rank(x.shape, len(whole)), hint=hint)
     if x.shape != whole:
         x = tract_core(emit, "broadcast", x, shape=whole, hint=hint)
     return reshaped(emit, x, shape, hint=hint)
-
-
-# ---- Indices as integers ----
-
-
-def _index(emit: Emitter, near: Relations, hits: _Hits) -> tuple[Tensor, Tensor | None]:
-    """The indices as integers, and which of them are those of positions, unless all of them
-    are. The others, which no position equals, become some of a position.
-    """
-    if _are_positions(hits.indices, hits.extent, near):
-        integers = _integers(emit, hits.indices, near)
-        return reshaped(emit, integers, hits.shape, "index"), None
-    given = reshaped(emit, hits.indices, hits.shape)
-    last = number(emit, hits.extent - 1)
-    nearest = emit("clamp", given, 0.0, last, hint="nearest")
-    index = emit("cast", nearest, dtype="integer", hint="index")
-    again = emit("cast", index, dtype="scalar", hint="place")
-    return index, emit("eq", again, given, hint="inside")
-
-
-# Their results are indices along an axis of their operand.
-_FINDING = {"argmax_reduce", "argmin_reduce", ARGSORT, f"{TRACT_CORE}_topk"}
-
-
-def _are_positions(x: Operand, extent: Dimension, near: Relations) -> bool:
-    """Whether all elements were found as indices along an axis with no greater extent."""
-    producer = near.producer(x)
-    if producer is None:
-        return False
-    if producer.name in MOVING or producer.name == "cast":
-        return all(_are_positions(part, extent, near) for part in producer.inputs)
-    if producer.name not in _FINDING:
-        return False
-    settings, (searched,) = producer.attributes, producer.inputs
-    axes = settings["axes"] if "axes" in settings else (settings["axis"],)
-    return not may_exceed(prod(searched.shape[a] for a in axes), extent)
-
-
-def _integers(emit: Emitter, x: Tensor, near: Relations) -> Tensor:
-    """The integers that scalars were cast from, arranged in the same way."""
-    producer = near.producer(x)
-    assert producer is not None
-    if producer.name == "cast" and producer.inputs[0].dtype == "integer":
-        return producer.inputs[0]
-    if producer.name not in ARRANGING or not _has_integers(producer.inputs[0], near):
-        return emit("cast", x, dtype="integer", hint="index")
-    (arranged,) = emit.emit_again(
-        producer, (_integers(emit, producer.inputs[0], near),)
-    )
-    assert isinstance(arranged, Tensor)
-    return arranged
-
-
-def _has_integers(x: Tensor, near: Relations) -> bool:
-    producer = near.producer(x)
-    if producer is None or producer.name not in ARRANGING:
-        return producer is not None and producer.name == "cast"
-    return _has_integers(producer.inputs[0], near)
-
-
-# ---- Comparisons with positions ----
-
-
-def _hits(condition: Operand, near: Relations) -> _Hits | None:
-    """What a comparison of indices with positions is made of; None for another tensor."""
-    equal = near.producer(condition)
-    if equal is not None and equal.name == "squeeze":
-        return _squeezed(_hits(equal.operands[0], near), equal.attributes["axes"])
-    if equal is None or equal.name != "eq" or len(equal.inputs) != 2:
-        return None
-    rank = equal.outputs[0].rank
-    for indices, numbers in (equal.inputs, reversed(equal.inputs)):
-        axis, shape = _counted(numbers, near), _of_rank(indices.shape, rank)
-        if axis is not None and shape[axis] == 1:
-            return _Hits(indices, shape, axis, numbers.shape[axis])
-    return None
-
-
-def _squeezed(hits: _Hits | None, axes: Sequence[int]) -> _Hits | None:
-    """The comparison without axes of one element."""
-    if hits is None:
-        return None
-    shape = tuple([n for a, n in enumerate(hits.shape) if a not in axes])
-    return hits._replace(shape=shape, axis=hits.axis - sum(a < hits.axis for a in axes))
-
-
-def _counted(numbers: Tensor, near: Relations) -> int | None:
-    """The axis whose positions are the numbers of a tensor, if they are."""
-    axes = [a for a, extent in enumerate(numbers.shape) if extent != 1]
-    if len(axes) != 1:
-        return None
-    extent, source = numbers.shape[axes[0]], near.producer(near.source(numbers))
-    if source is not None and source.name == "constant":
-        is_row = source.attributes["value"] == tuple(map(float, range(extent)))
-        return axes[0] if is_row else None
-
-    def row(emit: Emitter) -> Operand:
-        return reshaped(emit, positions(emit, extent), numbers.shape)
-
-    return axes[0] if is_instance(near, numbers, row) else None

@@ -25,7 +25,7 @@ from nnef_grad.interpreter.registry import Evaluation, enter
 from nnef_grad.interpreter.shape import argsort, cast, gather
 from nnef_grad.language.library import FragmentFile
 from nnef_grad.language.syntax import Fragment
-from nnef_grad.ops.join import gather_shape, one_hot, positions
+from nnef_grad.ops.join import gather_shape, one_hot
 from nnef_grad.ops.registry import SHAPES, OpSet, ShapeFunction
 from nnef_grad.ops.shape import reshaped, transposed, with_extent
 from nnef_grad.ops.windows import windows_of
@@ -34,7 +34,6 @@ from nnef_grad.targets.facts import TRACT_CORE
 from nnef_grad.targets.registry import (
     Find,
     Relations,
-    is_instance,
     lowering,
     put_found,
 )
@@ -186,133 +185,14 @@ def put_own(graph: Graph, runtimes: Container[str]) -> Graph:
     for runtime, own in OWN.items():
         for name in own if runtime in runtimes else ():
             finds[name] += own[name]
-    first = {name: partial(_first, own) for name, own in finds.items()}
+    first = {name: partial(first_of, own) for name, own in finds.items()}
     return put_found(graph, first, OPSET)
 
 
-def _first(finds: Sequence[Find], op: Operation, near: Relations) -> Decompose | None:
+def first_of(finds: Sequence[Find], op: Operation, near: Relations) -> Decompose | None:
     """What the last of several finds, or else the one before it."""
     forms = (find(op, near) for find in reversed(finds))
     return next((form for form in forms if form is not None), None)
-
-
-# ---- Rows that are added ----
-
-
-@found_by("tract onnxruntime", "matmul")
-def _scattered(op: Operation, near: Relations) -> Decompose | None:
-    """Adds rows where a product with a `one_hot` would; None for another product."""
-    index = near.chain(op.operands[0], "select", "eq", "cast")
-    if index is None or not op.attributes["transposeA"] or op.outputs[0].rank != 2:
-        return None
-    (column,), (matrix, _) = index.inputs, op.inputs
-    extent = op.outputs[0].shape[0]
-    if column.shape != (matrix.shape[0], 1) or column.dtype != "integer":
-        return None
-    if not is_instance(near, matrix, partial(one_hot, extent=extent), column):
-        return None
-    is_in_range = _is_in_range(column, extent, near)
-    # Others have an end that runtimes want as a number.
-    is_fit = is_in_range or not has_symbols(extent)
-    return partial(_added_rows, column, is_in_range, None) if is_fit else None
-
-
-@found_by("onnxruntime", "matmul")
-def _scattered_for_each(op: Operation, near: Relations) -> Decompose | None:
-    """The same for each example of a batch, of a known size."""
-    index = near.chain(op.operands[0], "select", "eq", "cast")
-    if index is None or not op.attributes["transposeA"] or op.outputs[0].rank != 3:
-        return None
-    (column,), (matrix, _) = index.inputs, op.inputs
-    count, taken, extent = matrix.shape
-    if column.shape != (count, taken, 1) or column.dtype != "integer":
-        return None
-    is_known = not has_symbols((count, taken, extent))
-    if not is_known or not is_instance(
-        near, matrix, partial(_one_hots, extent=extent), column
-    ):
-        return None
-    return partial(_added_rows, column, _is_in_range(column, extent, near), None)
-
-
-@found_by("onnxruntime", "add")
-def _scattered_onto(op: Operation, near: Relations) -> Decompose | None:
-    """Rows are added to what they would be added to later: no second tensor is as large."""
-    x, y = op.operands
-    for onto, product in ((x, near.producer(y)), (y, near.producer(x))):
-        if product is None or product.name != "matmul" or not isinstance(onto, Tensor):
-            continue
-        (rows,) = product.outputs
-        if near.uses[rows] > 1 or onto.shape != rows.shape:
-            continue
-        form = _first([_scattered, _scattered_for_each], product, near)
-        if form is not None:
-            return _instead(form, product, onto)
-    return None
-
-
-def _instead(form: Any, product: Operation, onto: Tensor) -> Decompose:
-    """The form of a product, in the place of a sum, added to the other term of it."""
-    column, is_in_range, _ = form.args
-
-    def added(emit: Emitter, _: Operation) -> Sequence[Operand]:
-        return _added_rows(column, is_in_range, onto, emit, product)
-
-    return added
-
-
-def _one_hots(emit: Emitter, column: Operand, extent: Dimension) -> Tensor:
-    """`one_hot`, as it is batched."""
-    numbers = emit("unsqueeze", positions(emit, extent), axes=[0])
-    taken = emit("eq", emit("cast", column, dtype="scalar"), numbers)
-    return emit("select", taken, 1.0, 0.0)
-
-
-def _is_in_range(column: Tensor, extent: Dimension, near: Relations) -> bool:
-    """Whether indices are less than an extent: constants, or those of so many rows."""
-    source = near.source(column)
-    producer = near.producer(source)
-    if producer is not None and producer.name == "constant":
-        return all(0 <= index < extent for index in producer.attributes["value"])
-    return any(
-        near.source(op.operands[1]) is source and shape_of(op.operands[0])[0] <= extent
-        for op in near.named("gather", "tract_core_gather")
-        if op.attributes["axis"] == 0
-    )
-
-
-def _added_rows(
-    column: Tensor,
-    is_in_range: bool,
-    onto: Tensor | None,
-    emit: Emitter,
-    op: Operation,
-) -> Sequence[Operand]:
-    """The rows, added to zeros, or onto a tensor, where they are from; zeros for indices
-    out of range, which a product leaves out, and which end the process of tract. It reads
-    numbers as indices.
-    """
-    (_, rows), (y,) = op.inputs, op.outputs
-    if not is_in_range:
-        index = emit("cast", column, dtype="scalar", hint="index")
-        column = emit("clamp", index, 0.0, y.shape[-2] - 1.0, hint="place")
-        inside = emit("eq", column, index, hint="in_range")
-        rows = emit("select", inside, rows, 0.0, hint="rows")
-    if y.rank == 3:
-        column = _with_examples(emit, column)
-    if onto is None:
-        onto = tract_core(emit, "broadcast", 0.0, shape=y.shape, hint="zeros")
-    return [tract_core(emit, "scatter_nd", onto, column, rows, reduction="add")]
-
-
-def _with_examples(emit: Emitter, column: Tensor) -> Tensor:
-    """Each index after the number of its example, whose rows it is an index of."""
-    count, taken, _ = column.shape
-    numbers = reshaped(emit, positions(emit, count), (count, 1, 1), hint="example")
-    examples = emit("tile", numbers, repeats=[1, taken, 1], hint="examples")
-    if column.dtype == "integer":
-        column = emit("cast", column, dtype="scalar", hint="index")
-    return emit("concat", (examples, column), axis=2, hint="indices")
 
 
 # ---- Sums from one end of an axis to each element ----

@@ -30,11 +30,15 @@ BODIES = {
     "elements along the first axis": "c = Clip(i, zero_0, two_0)\n y = GatherElements <axis = 0> (t, c)",
     "sums": 'u = Tanh(x)\n y = ScatterElements <axis = 1, reduction = "add"> (t, i, u)',
     "put at the largest": "v, p = TopK <axis = 1> (t, four)\n w = Exp(v)\n y = ScatterElements <axis = 1> (t, p, w)",
+    "sums of rows": (
+        "r = Slice(i, zero, three, one)\n k = Reshape(r, column)\n w = Transpose(t)\n"
+        ' u = Transpose(x)\n y = ScatterND <reduction = "add"> (w, k, u)'
+    ),
 }
 HEAD = '<ir_version: 9, opset_import: ["" : 18]>'
 BODY = """
 g (float[3, 9] x, int64[3, COUNT] i) => (y)
-<int64[1] two = {2}, int64[1] four = {4}, int64[1] nine = {9}, int64[1] zero = {0}, int64 zero_0 = {0}, int64 two_0 = {2}>
+<int64[1] two = {2}, int64[1] four = {4}, int64[1] nine = {9}, int64[1] zero = {0}, int64[1] one = {1}, int64[1] three = {3}, int64[2] column = {9, 1}, int64 zero_0 = {0}, int64 two_0 = {2}>
 {
  t = Tanh(x)
 BODY
@@ -182,3 +186,13 @@ def test_positions_along_an_axis_that_gets_a_number(runtime: str, extent: int) -
     wanted = np.zeros_like(x)
     np.put_along_axis(wanted, np.argsort(-x, 1), dv, 1)
     assert np.array_equal(found, wanted)
+
+
+def test_rows_are_read_and_added() -> None:
+    """In place of products with as many columns as there are positions."""
+    backward = nnef_grad.differentiate(network("sums of rows"), wrt=["x"])
+    second = nnef_grad.differentiate(backward.graph, wrt=["grad_y"])
+    for graph, wanted in ((backward.graph, "gather"), (second.graph, "scatter_nd")):
+        found = words(lower(graph, "onnx").graph)
+        assert wanted in found
+        assert "matmul" not in found

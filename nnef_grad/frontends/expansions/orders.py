@@ -8,7 +8,7 @@ from typing import Any
 from nnef_grad.frontends.expansions.selection import at_indices, first_largest
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.frontends.view import View
-from nnef_grad.graph.extents import Dimension
+from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import ARGSORT
 
 
@@ -31,6 +31,12 @@ def ranked(
     """The elements with some ranks, or so many of the first, and their indices; of equal
     ones the first is lower.
     """
+    last, extent = (
+        max(ranks) + 1 if isinstance(ranks, Sequence) else ranks,
+        shape_of(x)[axis],
+    )
+    is_there = has_symbols((last, extent)) or 0 <= last <= extent
+    view.require(is_there, f"axis {axis} has {extent} elements, and not {last}")
     which = "ranks" if isinstance(ranks, Sequence) else "count"
     settings: dict[str, Any] = {which: ranks, "descending": is_descending}
     indices = view(ARGSORT, x, hint="indices", axis=axis, **settings)
