@@ -80,10 +80,10 @@ def module(name: str) -> Any:
     return made
 
 
-def example(name: str) -> tuple[Case, Mapping[str, Array]]:
+def example(name: str, seed: int) -> tuple[Case, Mapping[str, Array]]:
     """The gradients of all parameters, and what torch computes in double precision."""
     network = module(name)
-    torch.manual_seed(1)
+    torch.manual_seed(seed)
     given = NETWORKS[name].inputs()
     model = interop.from_torch(network, [given])
     backward = nnef_grad.differentiate(model.graph, wrt=model.trainable)
@@ -119,9 +119,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("networks_in_engines", description=__doc__)
     parser.add_argument("networks", nargs="*", default=[*NETWORKS])
     parser.add_argument("--in", nargs="+", dest="engines", default=[*ENGINES])
+    # With some inputs an element is so near to a kink that single precision is past it.
+    parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     for name in options.networks:
-        case, expected = example(name)
+        case, expected = example(name, options.seed)
         for engine in filter(lambda e: not missing(e), options.engines):
             begin = time.perf_counter()
             found = verdict(engine, case, expected)

@@ -12,10 +12,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import parser
+from onnx.reference import ReferenceEvaluator
 
 import nnef_grad
 from nnef_grad.graph.symbols import symbols, with_numbers
-from nnef_grad.interop import from_onnx
+from nnef_grad.interop import from_onnx, to_onnx
 from nnef_grad.runtimes import find_runtime
 from nnef_grad.targets import lower
 
@@ -66,7 +67,7 @@ def words(graph: nnef_grad.Graph) -> set[str]:
     return {op.name.removeprefix("tract_core_") for op in graph.operations}
 
 
-def feeds(graph: nnef_grad.Graph, name: str) -> dict[str, Any]:
+def feeds(graph: nnef_grad.Graph) -> dict[str, Any]:
     """Random inputs, and indices from both ends, or outside."""
     random = np.random.default_rng(0)
     fed: dict[str, Any] = {
@@ -86,12 +87,22 @@ def test_gradients_in_runtimes(runtime: str, name: str) -> None:
         pytest.importorskip(package)
     graph = network(name)
     backward = nnef_grad.differentiate(graph, wrt=["x"])
-    fed = feeds(backward.graph, name)
+    fed = feeds(backward.graph)
     given = {n: fed[n] for n in graph.input_names if n in fed}
     assert nnef_grad.check(graph, backward, inputs=given).passed
     wanted = nnef_grad.evaluate(backward, fed)["grad_x"]
     run = find_runtime(runtime).compile(backward.graph)
     (found,) = run([fed[n] for n in backward.graph.input_names])
+    assert np.allclose(found, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_gradients_in_any_engine(name: str, tmp_path: Path) -> None:
+    backward = nnef_grad.differentiate(network(name), wrt=["x"])
+    to_onnx(backward, tmp_path / "g.onnx", target="onnx-portable")
+    fed = feeds(backward.graph)
+    (found,) = ReferenceEvaluator(str(tmp_path / "g.onnx")).run(None, fed)
+    wanted = nnef_grad.evaluate(backward, fed)["grad_x"]
     assert np.allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
