@@ -343,13 +343,9 @@ def _text(graph: Graph) -> str:
     if has_standard_text(graph):
         return print_graph(graph)
     # Importing the lowerings takes longer than compiling.
-    from nnef_grad.targets.orders import by_comparison
     from nnef_grad.targets.tract.dialect import print_in_dialect
 
-    compared = graph if graph.dialect else by_comparison(graph)
-    if has_standard_text(compared):
-        return print_graph(compared)
-    return print_in_dialect(compared)
+    return print_in_dialect(graph)
 
 
 def _for_reader(graph: Graph) -> Graph:

@@ -38,7 +38,7 @@ from nnef_grad.graph.extents import Dimension, Extent, OpenExtentError, has_symb
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.graph.stops import says_stop, stop_definition
 from nnef_grad.language import syntax
-from nnef_grad.language.library import STDLIB, Library, with_fragments
+from nnef_grad.language.library import STDLIB, Library
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.typecheck import identifiers
 from nnef_grad.language.types import (
@@ -48,7 +48,7 @@ from nnef_grad.language.types import (
     ArrayType,
     TensorType,
 )
-from nnef_grad.ops.orders import argsort_definition
+from nnef_grad.ops.orders import DECLARED
 from nnef_grad.ops.shape import number, reshaped
 from nnef_grad.ops.traits import FED
 
@@ -59,8 +59,6 @@ WORK_PER_ELEMENT = 30
 
 # The arguments of an operation, by the names of its parameters.
 Values = Mapping[str, Any]
-# The operations that graphs have, beside those of documents.
-_OPERATIONS = with_fragments([argsort_definition()])
 
 
 class Reading(Evaluator):
@@ -241,7 +239,7 @@ class Reading(Evaluator):
         span: Span,
     ) -> Any:
         """The result of an operation that graphs have; operands are in declared order."""
-        fragment = _OPERATIONS[name]
+        fragment = DECLARED[name]
         names = (p.name for p in fragment.operands)
         values = {**dict(zip(names, operands, strict=False)), **attributes}
         return self._emit(fragment, values, dtype, hint, self.place(span))
@@ -284,7 +282,7 @@ class Reading(Evaluator):
         # Attributes may have symbols that no operand has, as the shape of the result.
         settings = (values[p.name] for p in fragment.attributes if p.name in values)
         is_closed = not any(has_symbols(freeze(value)) for value in settings)
-        if is_computed and is_closed and fragment.name in _OPERATIONS:
+        if is_computed and is_closed and fragment.name in DECLARED:
             with located(place):
                 results = fold(fragment, values, generic, self.spend)
             return results[0] if len(results) == 1 else results

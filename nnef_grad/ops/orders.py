@@ -7,22 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 
 from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import ARGSORT, Shape
-from nnef_grad.language.library import EXTRAS
-from nnef_grad.language.syntax import Fragment
+from nnef_grad.language.library import EXTRAS, with_fragments
 from nnef_grad.ops.registry import require, shape
 from nnef_grad.ops.shape import check_axis, with_extent
 
-
-@cache
-def argsort_definition() -> Fragment:
-    """The declaration of the operation: the indices of so many elements along an axis, in
-    order, of equal ones the first; or of those with some ranks, of which the first is 0.
-    """
-    return replace(EXTRAS["argsort"], name=ARGSORT)
+# The operations of graphs: beside the standard's, the indices of so many elements along an
+# axis, in order, of equal ones the first; or of those with some ranks, of which the first is 0.
+DECLARED = with_fragments([replace(EXTRAS["argsort"], name=ARGSORT)])
 
 
 @shape(ARGSORT)

@@ -38,7 +38,7 @@ from nnef_grad.graph.ir import (
 from nnef_grad.graph.loops import is_loop, loops_in, with_bodies
 from nnef_grad.graph.names import NameSupply, substitute, with_told_names
 from nnef_grad.graph.passes import without_needless
-from nnef_grad.graph.printer import has_plain_names, print_graph
+from nnef_grad.graph.printer import has_plain_names, has_standard_text, print_graph
 from nnef_grad.graph.symbols import conditions, symbols
 from nnef_grad.language.identifiers import is_plain
 from nnef_grad.ops.conv import groups_of
@@ -47,7 +47,7 @@ from nnef_grad.targets.conditions import Condition
 from nnef_grad.targets.conv import exchanged
 from nnef_grad.targets.elements import in_order
 from nnef_grad.targets.facts import RUNTIMES, TRACT_CORE, CommonSubset
-from nnef_grad.targets.orders import argsort_lowered
+from nnef_grad.targets.orders import argsort_lowered, by_comparison
 from nnef_grad.targets.own_operations import OPSET, declaration
 from nnef_grad.targets.pool import max_pool_lowered
 from nnef_grad.targets.registry import Relations
@@ -58,7 +58,11 @@ SCAN = f"{TRACT_CORE}_scan"
 
 
 def print_in_dialect(graph: Graph) -> str:
-    """The text of a graph that means in the dialect what the graph computes."""
+    """The text of a graph that means in the dialect what the graph computes; a standard one
+    where comparisons suffice for that.
+    """
+    if not graph.dialect and has_standard_text(graph := by_comparison(graph)):
+        return print_graph(graph)
     spelled = _in_dialect(_with_datum_types(graph))
     graphs = (spelled, *(loop.body for loop in loops_in(spelled)))
     registries = {f.registry for g in graphs for f in g.fragments if f.registry}
