@@ -17,9 +17,9 @@ compiler sees through, though it is the same to the bit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import groupby, product
 from math import inf
 from typing import NamedTuple
 
@@ -57,6 +57,13 @@ from nnef_grad.ops.shape import reshaped
 TRIALS = 12
 # How often everything may be computed.
 MOST_WORK = 2.0
+# Schedules are made for so many operations in all, and a few at least: a hundred thousand
+# operations take minutes.
+EFFORT = 2_000_000
+LEAST_TRIALS = 8
+
+# Called with how many schedules were made, and of how many at most.
+Report = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -105,7 +112,9 @@ class Recomputation:
 
 @public
 @collector_paused()
-def recompute(graph: Graph, limit: float) -> Recomputation:
+def recompute(
+    graph: Graph, limit: float, *, report: Report | None = None
+) -> Recomputation:
     """A graph with the same results that needs less memory and computes some tensors
     again.
 
@@ -113,6 +122,8 @@ def recompute(graph: Graph, limit: float) -> Recomputation:
         graph: any flat graph, as a rule a backward graph or a training step.
         limit: the most memory for what is alive at a time, besides inputs, variables and
             what the graph returns: bytes, or, below 1, a share of what the graph takes.
+        report: called for each schedule that was tried with their number, and the most
+            that are tried: of large graphs there are fewer.
 
     Returns:
         The graph, with its costs. Where the limit cannot be kept, it is the one that
@@ -127,7 +138,7 @@ def recompute(graph: Graph, limit: float) -> Recomputation:
         raise UsageError("the limit of memory is finite, and not inf")
     before = _peak(graph)
     allowed = int(limit * before if limit < 1 else limit)
-    best = _best(graph, allowed)
+    best = _best(graph, allowed, report or (lambda done, total: None))
     graphs = best.graph, graph
     after, once = (nominal(sum(map(multiply_adds, g.operations))) for g in graphs)
     return Recomputation(best.graph, allowed, best.peak, before, after - once)
@@ -148,7 +159,7 @@ class _Candidate(NamedTuple):
     work: float
 
 
-def _best(graph: Graph, allowed: int) -> _Candidate:
+def _best(graph: Graph, allowed: int, report: Report) -> _Candidate:
     """The graph that keeps the limit with the least work, or takes the least memory."""
     best = _Candidate(graph, _peak(graph), sum(map(cost_of, graph.operations)))
     movable = with_updates_last(graph)
@@ -160,10 +171,13 @@ def _best(graph: Graph, allowed: int) -> _Candidate:
     orders, once = [(g, Lifetimes(g)) for g in graphs], best.work
     # The limit, and, for where it cannot be kept, others up to what is needed anyway.
     room = best.peak - allowed
-    for step in range(TRIALS if room > 0 else 0):
+    trials = [*product(range(TRIALS if room > 0 else 0), orders, STRATEGIES)]
+    del trials[max(EFFORT // len(graph.operations), LEAST_TRIALS) :]
+    for step, own in groupby(enumerate(trials), key=lambda trial: trial[1][0]):
         limit, most = allowed + room * step // TRIALS, MOST_WORK * once
         kept: _Candidate | None = None
-        for (order, lifetimes), strategy in product(orders, STRATEGIES):
+        for done, (_, (order, lifetimes), strategy) in own:
+            report(done, len(trials))
             schedule = Schedule(lifetimes, limit, strategy, most)
             if not schedule.is_complete:
                 continue

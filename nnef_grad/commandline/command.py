@@ -70,11 +70,13 @@ def compile_model(
         opened = reading.open(model, target_at(out, target))
         graph, stored = opened.graph, opened.stored
     with progress.stage("differentiating"):
-        whole = deriving.backward(opened)
-        spared = None if limit is None else nnef_grad.recompute(whole.graph, limit)
-        if spared is not None:
-            told = (*whole.warnings, *spared.warnings)
-            whole = replace(whole, graph=spared.graph, warnings=told)
+        whole, spared = deriving.backward(opened), None
+    if limit is not None:
+        with progress.stage("recomputing"):
+            report = progress.update
+            spared = nnef_grad.recompute(whole.graph, limit, report=report)
+        told = (*whole.warnings, *spared.warnings)
+        whole = replace(whole, graph=spared.graph, warnings=told)
     with progress.stage("lowering"):
         halves = None if forward is None else nnef_grad.split(graph, whole)
         first = whole.graph if halves is None else halves.backward

@@ -21,6 +21,7 @@ from support.random_graphs.generate import make_graph
 from support.runtimes import Case, compare, consumers_of, needs, run
 
 import nnef_grad
+from nnef_grad.autodiff import recompute
 from nnef_grad.autodiff.recompute import is_delay
 from nnef_grad.commandline.cli import main
 from nnef_grad.commandline.step_cli import main as step_main
@@ -99,6 +100,17 @@ def test_a_limit_that_cannot_be_kept() -> None:
     backward = nnef_grad.differentiate(nnef_grad.loads(CHAIN), recompute=1000)
     (warning,) = backward.warnings
     assert "and not 1000 B" in warning
+
+
+def test_large_graphs_are_searched_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found until then is returned, and each trial is told."""
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr(recompute, "EFFORT", 10)
+    graph = nnef_grad.differentiate(nnef_grad.loads(CHAIN)).graph
+    spared = nnef_grad.recompute(graph, 1, report=lambda *trial: told.append(trial))
+    assert told == [(done, 8) for done in range(8)]
+    assert spared.warnings
+    assert spared.peak_bytes < spared.peak_bytes_before
 
 
 @pytest.mark.parametrize("limit", [0, -1, float("nan")])
