@@ -147,3 +147,15 @@ def test_square_matrices_in_openvino(tmp_path: Path) -> None:
     expected = nnef_grad.evaluate(backward, feeds, data)
     for place, value in enumerate(expected.values()):
         np.testing.assert_allclose(found[place], value, rtol=1e-4, atol=1e-4)
+
+
+def test_nodes_of_copies_have_names_of_their_own(tmp_path: Path) -> None:
+    """ONNX Runtime in browsers refuses two nodes with one name."""
+    data = {label: np.ones((8, 8), np.float16) for label in "wv"}
+    backward = nnef_grad.differentiate(nnef_grad.loads(SQUARES))
+    path = tmp_path / "bwd.onnx"
+    interop.to_onnx(backward, path, data, target="onnx-portable")
+    kinds = [node.op_type for node in onnx.load(path).graph.node]
+    names = {node.name for node in onnx.load(path).graph.node}
+    assert kinds.count("Cast") > len(data)
+    assert len(names) == len(kinds)

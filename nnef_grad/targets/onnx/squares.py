@@ -68,6 +68,7 @@ class Separation:
         again = type(maker)()
         again.CopyFrom(maker)
         again.input[0], again.output[0] = self._copied(maker.input[0]), copy
+        again.name = copy
         self.nodes.append(again)
         return copy
 
