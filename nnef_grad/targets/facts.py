@@ -190,6 +190,8 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("selu", "khronos converter", _SELU),
     ("prelu", "khronos", when.always),
     ("prelu", "onnx converter", when.broadcast_operand),
+    # TVM looks for the axis of channels.
+    ("prelu", "engines", ~when.above_rank(0)),
     ("softmax", "khronos onnx converter", when.not_one_axis),
     ("softmax", "converter", when.not_last),
     # Tensors. The Khronos runtimes copy floats, whatever the type is.
