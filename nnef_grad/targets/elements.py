@@ -7,18 +7,22 @@ y = sum_reduce(select(hit, x, 0.0));
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from nnef_grad.emit.arguments import bind
 from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.graph.extents import has_symbols
+from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import ARGSORT, Operand, Operation, Shape, Tensor, shape_of
+from nnef_grad.ops.join import positions
+from nnef_grad.ops.orders import DECLARED
 from nnef_grad.ops.shape import reshaped, transposed, with_extent
+from nnef_grad.targets.conditions import set_to
 from nnef_grad.targets.own_operations import found_by, tract_core
 from nnef_grad.targets.positions import Hits, hits_of, index_of, of_rank
-from nnef_grad.targets.registry import Relations
+from nnef_grad.targets.registry import Relations, lowering
 
 # ---- The indices of elements in order ----
 
@@ -208,3 +212,59 @@ def _filled(emit: Emitter, x: Operand, whole: Shape, shape: Shape, hint: str) ->
     if x.shape != whole:
         x = tract_core(emit, "broadcast", x, shape=whole, hint=hint)
     return reshaped(emit, x, shape, hint=hint)
+
+
+# ---- What they are where the registry is not ----
+
+
+@lowering("tract_core_topk")
+def top_again(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """The indices in order, and the elements at these."""
+    (x,), own = op.inputs, op.settings
+    settings = {"count": own["k"], "descending": own["largest"], "axis": own["axis"]}
+    call = bind(DECLARED[ARGSORT], {"x": x, **settings}, None)
+    (indices,) = emit.emit_op(call, hints=(emit.naming("order"),))
+    assert isinstance(indices, Tensor)
+    return [_chosen(emit, x, indices, own["axis"]), indices]
+
+
+@lowering("tract_core_gather_elements")
+def elements_by_comparison(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """The sum of the elements whose position is an index."""
+    x, indices = op.inputs
+    return [_chosen(emit, x, indices, op.attributes["axis"])]
+
+
+def _chosen(emit: Emitter, x: Tensor, indices: Tensor, axis: int) -> Tensor:
+    (rows,) = _rows(emit, axis, x)
+    column = emit("unsqueeze", indices, axes=[x.rank], hint="column")
+    hit = _hit(emit, column, x.rank, x.shape[axis])
+    taken = emit("select", hit, rows, 0.0, hint="taken")
+    sums = emit("sum_reduce", taken, axes=[x.rank], hint="sums")
+    return emit("squeeze", sums, axes=[x.rank])
+
+
+@lowering("tract_core_scatter_elements", applies=set_to(reduction="add"))
+def sums_by_comparison(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """Each element, and the sum of the updates whose index is its position."""
+    (x, indices, updates), axis = op.inputs, op.attributes["axis"]
+    places, rows = _rows(emit, axis, indices, updates)
+    hit = _hit(emit, places, axis, x.shape[axis])
+    taken = emit("select", hit, rows, 0.0, hint="taken")
+    sums = emit("sum_reduce", taken, axes=[x.rank], hint="sums")
+    return [emit("add", x, emit("squeeze", sums, axes=[x.rank], hint="sum"))]
+
+
+def _rows(emit: Emitter, axis: int, *tensors: Tensor) -> Iterator[Tensor]:
+    """Tensors with an axis moved to the end, and one of one element in its place."""
+    for x in tensors:
+        order = [*(a for a in range(x.rank) if a != axis), axis]
+        last = transposed(emit, x, order, hint="last")
+        yield emit("unsqueeze", last, axes=[axis], hint="rows")
+
+
+def _hit(emit: Emitter, indices: Tensor, axis: int, extent: Dimension) -> Tensor:
+    """Where indices are the positions along an axis."""
+    shape = with_extent((1,) * indices.rank, axis, extent)
+    numbers = reshaped(emit, positions(emit, extent), shape, hint="positions")
+    return emit("eq", emit("cast", indices, dtype="scalar"), numbers, hint="hit")

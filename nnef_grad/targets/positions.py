@@ -91,9 +91,9 @@ def index_of(
         return reshaped(emit, integers, hits.shape, "index"), None
     given = reshaped(emit, hits.indices, hits.shape, "index")
     nearest = emit("clamp", given, 0.0, float(hits.extent - 1), hint="nearest")
-    index = emit("cast", nearest, dtype="integer", hint="index")
-    again = emit("cast", index, dtype="scalar", hint="place")
-    return index, emit("eq", again, given, hint="in_range")
+    place = emit("floor", nearest, hint="place")
+    in_range = emit("eq", place, given, hint="in_range")
+    return emit("cast", place, dtype="integer", hint="index"), in_range
 
 
 # Their results are indices along an axis of their operand.

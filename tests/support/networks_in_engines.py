@@ -87,13 +87,13 @@ def example(name: str, seed: int) -> tuple[Case, Mapping[str, Array]]:
     given = NETWORKS[name].inputs()
     model = interop.from_torch(network, [given])
     backward = nnef_grad.differentiate(model.graph, wrt=model.trainable)
-    (seed,) = backward.seeds.values()
+    (fed_gradient,) = backward.seeds.values()
     exact = copy.deepcopy(network).double()
     result = exact(given.double() if given.is_floating_point() else given)
     cotangent = torch.randn(result.shape)
     result.backward(cotangent.double())
     (fed_name,) = model.places
-    fed = {fed_name: given.numpy(), seed: cotangent.numpy()}
+    fed = {fed_name: given.numpy(), fed_gradient: cotangent.numpy()}
     own = dict(exact.named_parameters(remove_duplicate=False))
     expected = {
         backward.gradients[variable]: own[path].grad.numpy()

@@ -256,7 +256,8 @@ def test_a_target_has_the_form_with_inputs(target: str) -> None:
     assert step.inputs == wanted.inputs
     assert step.outputs == wanted.outputs
     assert step.state == wanted.state
-    if target != "tract":  # Khronos' parser has no operations of tract's own.
+    # Khronos' parser has no operations of a registry.
+    if target not in ("tract", "onnx", "onnx-portable"):
         nnef.parse_string(nnef_grad.dumps(step.graph))
     lowered = nnef_grad.lower(step.graph, target)
     assert nnef_grad.dumps(lowered.graph) == nnef_grad.dumps(step.graph)
