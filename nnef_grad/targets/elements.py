@@ -19,6 +19,7 @@ from nnef_grad.graph.ir import ARGSORT, Operand, Operation, Shape, Tensor, shape
 from nnef_grad.ops.join import positions
 from nnef_grad.ops.orders import DECLARED
 from nnef_grad.ops.shape import reshaped, transposed, with_extent
+from nnef_grad.ops.traits import ARRANGING
 from nnef_grad.targets.conditions import set_to
 from nnef_grad.targets.own_operations import found_by, tract_core
 from nnef_grad.targets.positions import Hits, hits_of, index_of, of_rank
@@ -56,12 +57,24 @@ def _elements(op: Operation, near: Relations) -> Decompose | None:
     if choice is None or op.attributes["axes"] != (choice.hits.axis,):
         return None
     hits, chosen, given = choice
+    if _is_cut(chosen, near):
+        return None
     pairs = enumerate(zip(given, hits.shape, strict=True))
     repeated = [a for a, (n, m) in pairs if n != m and a != hits.axis]
     if given[hits.axis] != hits.extent or [given[a] for a in repeated] not in ([], [1]):
         return None
     (along,) = repeated or [hits.axis]
     return partial(_read, near, hits, chosen, along)
+
+
+def _is_cut(x: Operand, near: Relations) -> bool:
+    """Whether elements are those of a slice: OpenVINO 2026.4 reads them where the slice is
+    from, and then finds that there are too many.
+    """
+    producer = near.producer(x)
+    if producer is None or producer.name not in ARRANGING:
+        return producer is not None and producer.name == "slice"
+    return _is_cut(producer.operands[0], near)
 
 
 @found_by("tract onnxruntime", "sum_reduce")
@@ -138,7 +151,10 @@ def _is_there(
     near: Relations, hits: Hits, emit: Emitter, op: Operation
 ) -> Sequence[Operand]:
     _, inside = index_of(emit, near, hits)
-    return [True if inside is None else inside]
+    if inside is None:
+        shape = op.outputs[0].shape
+        inside = emit("constant", shape=shape, value=[True], dtype="logical")
+    return [inside]
 
 
 # An axis of the indices takes the place of that of the positions, or is the same one: the

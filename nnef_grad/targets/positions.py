@@ -68,8 +68,9 @@ def _counted(numbers: Tensor, near: Relations) -> int | None:
         return None
     extent, source = numbers.shape[axes[0]], near.producer(near.source(numbers))
     if source is not None and source.name == "constant":
-        is_row = source.attributes["value"] == tuple(map(float, range(extent)))
-        return axes[0] if is_row else None
+        values = source.attributes["value"]
+        is_row = values == tuple(map(float, range(len(values))))
+        return axes[0] if is_row and len(values) == extent else None
 
     def row(emit: Emitter) -> Operand:
         return reshaped(emit, positions(emit, extent), numbers.shape)
@@ -115,7 +116,7 @@ def _are_positions(x: Operand, extent: Dimension, near: Relations) -> bool:
     settings = producer.attributes
     if producer.name == "constant":
         values = settings["value"]
-        is_whole = all(value == int(value) >= 0 for value in values)
+        is_whole = all(value >= 0 and float(value).is_integer() for value in values)
         return is_whole and not may_exceed(int(max(values)) + 1, extent)
     if producer.name not in _FINDING:
         return _is_read(x, extent, near)

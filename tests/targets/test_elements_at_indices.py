@@ -26,6 +26,7 @@ BODIES = {
     "the smallest": "v, p = TopK <axis = 0, largest = 0> (t, two)\n y = Mul(v, v)",
     "all in order": "v, p = TopK <axis = 1> (t, nine)\n y = Mul(v, v)",
     "other elements at them": "v, p = TopK <axis = 1> (t, four)\n g = GatherElements <axis = 1> (x, p)\n y = Mul(g, v)",
+    "where one was found": "a = ArgMax <axis = 1> (t)\n s = LogSoftmax <axis = 1> (x)\n y = GatherElements <axis = 1> (s, a)",
     "elements": "y = GatherElements <axis = 1> (t, i)",
     "elements of fewer rows": "r = Slice(i, zero, two, zero)\n y = GatherElements <axis = 1> (t, r)",
     "elements along the first axis": "c = Clip(i, zero_0, two_0)\n y = GatherElements <axis = 0> (t, c)",

@@ -31,13 +31,11 @@ def ranked(
     """The elements with some ranks, or so many of the first, and their indices; of equal
     ones the first is lower.
     """
-    last, extent = (
-        max(ranks) + 1 if isinstance(ranks, Sequence) else ranks,
-        shape_of(x)[axis],
-    )
+    is_list, extent = isinstance(ranks, Sequence), shape_of(x)[axis]
+    last = max(ranks) + 1 if isinstance(ranks, Sequence) else ranks
     is_there = has_symbols((last, extent)) or 0 <= last <= extent
     view.require(is_there, f"axis {axis} has {extent} elements, and not {last}")
-    which = "ranks" if isinstance(ranks, Sequence) else "count"
-    settings: dict[str, Any] = {which: ranks, "descending": is_descending}
+    settings: dict[str, Any] = {"ranks" if is_list else "count": ranks}
+    settings["descending"] = is_descending
     indices = view(ARGSORT, x, hint="indices", axis=axis, **settings)
     return at_indices(view, x, indices, axis), indices
