@@ -61,8 +61,10 @@ def print_in_dialect(graph: Graph) -> str:
     """The text of a graph that means in the dialect what the graph computes; a standard one
     where comparisons suffice for that.
     """
-    if not graph.dialect and has_standard_text(graph := by_comparison(graph)):
-        return print_graph(graph)
+    compared = graph if graph.dialect else by_comparison(graph)
+    if compared is not graph and has_standard_text(compared):
+        return print_graph(compared)
+    graph = compared
     spelled = _in_dialect(_with_datum_types(graph))
     graphs = (spelled, *(loop.body for loop in loops_in(spelled)))
     registries = {f.registry for g in graphs for f in g.fragments if f.registry}
