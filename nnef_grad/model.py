@@ -194,8 +194,8 @@ def loads(
 @public
 def dumps(graph: Graph | Backward) -> str:
     """The text of a graph: a flat document of NNEF 1.0. What was read from a document in
-    tract's dialect is in this dialect, with operations that tract has; `lower` makes it
-    standard.
+    tract's dialect is in this dialect, with operations that tract has, as are loops and
+    elements in order; `lower` makes it standard.
     """
     return _text(_for_reader(_graph(graph)))
 

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import Dimension
-from nnef_grad.graph.ir import ARGSORT, Graph, Operand, Operation, Tensor
+from nnef_grad.graph.ir import ARGSORT, Operand, Operation, Tensor
 from nnef_grad.language.types import LARGEST
 from nnef_grad.ops.join import positions
 from nnef_grad.ops.shape import line, reshaped, with_extent
 from nnef_grad.targets import conditions as when
-from nnef_grad.targets.registry import find_lowering, lowering
+from nnef_grad.targets.registry import lowering
 
 # The smallest numbers of single precision that are not infinite.
 _SMALLEST = [-LARGEST + i * 2.0**104 for i in range(3)]
@@ -32,15 +31,6 @@ def _extent(op: Operation) -> Dimension:
 def argsort_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """By steps, or by ranks."""
     return [(_by_steps if when.taking_few(op) else _by_ranks)(emit, op)]
-
-
-def by_comparison(graph: Graph) -> Graph:
-    """The graph without what the standard has no operation for, where it can be."""
-
-    def other(op: Operation) -> Decompose | None:
-        return find_lowering(op) if op.name == ARGSORT else None
-
-    return inline(graph, other)
 
 
 def _by_steps(emit: Emitter, op: Operation) -> Tensor:

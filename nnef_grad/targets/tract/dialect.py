@@ -38,7 +38,7 @@ from nnef_grad.graph.ir import (
 from nnef_grad.graph.loops import is_loop, loops_in, with_bodies
 from nnef_grad.graph.names import NameSupply, substitute, with_told_names
 from nnef_grad.graph.passes import without_needless
-from nnef_grad.graph.printer import has_plain_names, has_standard_text, print_graph
+from nnef_grad.graph.printer import has_plain_names, print_graph
 from nnef_grad.graph.symbols import conditions, symbols
 from nnef_grad.language.identifiers import is_plain
 from nnef_grad.ops.conv import groups_of
@@ -47,7 +47,6 @@ from nnef_grad.targets.conditions import Condition
 from nnef_grad.targets.conv import exchanged
 from nnef_grad.targets.elements import in_order
 from nnef_grad.targets.facts import RUNTIMES, TRACT_CORE, CommonSubset
-from nnef_grad.targets.orders import argsort_lowered, by_comparison
 from nnef_grad.targets.own_operations import OPSET, declaration
 from nnef_grad.targets.pool import max_pool_lowered
 from nnef_grad.targets.registry import Relations
@@ -58,13 +57,7 @@ SCAN = f"{TRACT_CORE}_scan"
 
 
 def print_in_dialect(graph: Graph) -> str:
-    """The text of a graph that means in the dialect what the graph computes; a standard one
-    where comparisons suffice for that.
-    """
-    compared = graph if graph.dialect else by_comparison(graph)
-    if compared is not graph and has_standard_text(compared):
-        return print_graph(compared)
-    graph = compared
+    """The text of a graph that means in the dialect what the graph computes."""
     spelled = _in_dialect(_with_datum_types(graph))
     graphs = (spelled, *(loop.body for loop in loops_in(spelled)))
     registries = {f.registry for g in graphs for f in g.fragments if f.registry}
@@ -247,15 +240,9 @@ def _deconvolution(emit: Emitter, op: Operation) -> Sequence[Result]:
     return op.results
 
 
-def _in_order(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """By the operation of the dialect, which wants numbers."""
-    is_open = has_symbols(op.attributes["count"])
-    return (argsort_lowered if is_open else in_order)(emit, op)
-
-
 _OVER_ZEROS = when.reading & when.other_than(border="ignore")
 _SPELLINGS: dict[str, tuple[Decompose, Condition]] = {
-    ARGSORT: (_in_order, when.always),
+    ARGSORT: (in_order, when.always),
     "deconv": (_deconvolution, when.always),
     # Indices and samples are the standard's.
     "max_pool_with_index": (instantiate_body, _OVER_ZEROS),
