@@ -64,24 +64,22 @@ def _elements(op: Operation, near: Relations) -> Decompose | None:
     if given[hits.axis] != hits.extent or [given[a] for a in repeated] not in ([], [1]):
         return None
     (along,) = repeated or [hits.axis]
-    return partial(_read, near, hits, chosen, along)
+    return partial(_read, near, choice, along)
 
 
 def _is_cut(x: Operand, near: Relations) -> bool:
     """Whether elements are those of a slice: OpenVINO 2026.4 reads them where the slice is
     from, and then finds that there are too many.
     """
-    producer = near.producer(x)
-    if producer is None or producer.name not in ARRANGING:
-        return producer is not None and producer.name == "slice"
-    return _is_cut(producer.operands[0], near)
+    source = near.producer(near.source(x, ARRANGING))
+    return source is not None and source.name == "slice"
 
 
 @found_by("tract onnxruntime", "sum_reduce")
 def _sums(op: Operation, near: Relations) -> Decompose | None:
     """For each position the sum of the elements whose index it is."""
     choice = _choice(op.operands[0], near)
-    return None if choice is None else _sum(op, near, *choice)
+    return None if choice is None else _sum(op, near, choice)
 
 
 @found_by("tract onnxruntime", "any_reduce")
@@ -94,7 +92,7 @@ def _is_any_hit(op: Operation, near: Relations) -> Decompose | None:
         return None
     if op.attributes["axes"] == (hits.axis,):
         return partial(_is_there, near, hits)
-    count = _sum(op, near, hits, 1.0, (1,) * len(hits.shape))
+    count = _sum(op, near, _Choice(hits, 1.0, (1,) * len(hits.shape)))
     return None if count is None else partial(_is_more, count)
 
 
@@ -109,7 +107,7 @@ def _put(op: Operation, near: Relations) -> Decompose | None:
     # These have forms of their own, which leave out the choice.
     if readers and {reader.name for reader in readers} <= {"matmul", "sum_reduce"}:
         return None
-    return partial(_added, near, choice.hits, choice.chosen, choice.hits.axis)
+    return partial(_added, near, choice, choice.hits.axis)
 
 
 class _Choice(NamedTuple):
@@ -132,15 +130,13 @@ def _choice(x: Operand, near: Relations) -> _Choice | None:
     return _Choice(hits, chosen, of_rank(shape, len(hits.shape)))
 
 
-def _sum(
-    op: Operation, near: Relations, hits: Hits, chosen: Operand, given: Shape
-) -> Decompose | None:
+def _sum(op: Operation, near: Relations, choice: _Choice) -> Decompose | None:
     """The sum of what is chosen along the axis of the indices, if it has no positions."""
-    axes = op.attributes["axes"]
+    axes, hits = op.attributes["axes"], choice.hits
     if len(axes) != 1 or axes == (hits.axis,):
         return None
-    is_sum = given[hits.axis] == 1 and hits.shape[axes[0]] != 1
-    return partial(_added, near, hits, chosen, axes[0]) if is_sum else None
+    is_sum = choice.given[hits.axis] == 1 and hits.shape[axes[0]] != 1
+    return partial(_added, near, choice, axes[0]) if is_sum else None
 
 
 def _is_more(count: Decompose, emit: Emitter, op: Operation) -> Sequence[Operand]:
@@ -162,17 +158,13 @@ def _is_there(
 
 
 def _read(
-    near: Relations,
-    hits: Hits,
-    chosen: Operand,
-    along: int,
-    emit: Emitter,
-    op: Operation,
+    near: Relations, choice: _Choice, along: int, emit: Emitter, op: Operation
 ) -> Sequence[Operand]:
     """For each index along an axis the element with this position."""
+    hits, chosen, given = choice
     places, (index, inside) = _places(hits, along), index_of(emit, near, hits)
     assert isinstance(chosen, Tensor)
-    rows = reshaped(emit, chosen, of_rank(chosen.shape, len(hits.shape)), hint="rows")
+    rows = reshaped(emit, chosen, given, hint="rows")
     if along != hits.axis:
         rows = emit("squeeze", rows, axes=[along], hint="rows")
         index = emit("squeeze", index, axes=[hits.axis], hint="index")
@@ -185,18 +177,13 @@ def _read(
 
 
 def _added(
-    near: Relations,
-    hits: Hits,
-    chosen: Operand,
-    along: int,
-    emit: Emitter,
-    op: Operation,
+    near: Relations, choice: _Choice, along: int, emit: Emitter, op: Operation
 ) -> Sequence[Operand]:
     """For each position the sum of what stands at its indices along an axis."""
+    hits, chosen, given = choice
     places, (index, inside) = _places(hits, along), index_of(emit, near, hits)
     if inside is not None:
         chosen = emit("select", inside, chosen, 0.0, hint="inside")
-    given = of_rank(shape_of(chosen), len(hits.shape))
     whole = [n if m == 1 else m for m, n in zip(hits.shape, given, strict=True)]
     shape = tuple([whole[a] for a in places])
     updates, index = (

@@ -141,15 +141,10 @@ def _integers(emit: Emitter, x: Tensor, near: Relations) -> Tensor:
     (given, *_) = producer.inputs or (x,)
     if producer.name == "cast" and given.dtype == "integer":
         return given
-    if producer.name not in ARRANGING or not _has_integers(given, near):
+    source = near.producer(near.source(x, ARRANGING))
+    is_cast = source is not None and source.name == "cast"
+    if producer.name not in ARRANGING or not is_cast:
         return emit("cast", x, dtype="integer", hint="index")
     (arranged,) = emit.emit_again(producer, (_integers(emit, given, near),))
     assert isinstance(arranged, Tensor)
     return arranged
-
-
-def _has_integers(x: Tensor, near: Relations) -> bool:
-    producer = near.producer(x)
-    if producer is None or producer.name not in ARRANGING:
-        return producer is not None and producer.name == "cast"
-    return _has_integers(producer.inputs[0], near)

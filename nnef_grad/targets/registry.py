@@ -10,7 +10,7 @@ lowered in their turn.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import cached_property, partial, wraps
 from pathlib import Path
 from typing import TypeVar, cast
@@ -143,12 +143,14 @@ class Relations:
             operand = step.operands[0]
         return step
 
-    def source(self, operand: Operand) -> Operand:
-        """The tensor whose elements an operand has, in their order."""
+    def source(self, operand: Operand, through: Container[str] = RESHAPING) -> Operand:
+        """The tensor whose elements an operand has, in their order; or what it was made of
+        by other operations.
+        """
         producer = self.producer(operand)
-        if producer is None or producer.name not in RESHAPING:
+        if producer is None or producer.name not in through:
             return operand
-        return self.source(producer.operands[0])
+        return self.source(producer.operands[0], through)
 
     def named(self, *names: str) -> Iterator[Operation]:
         """The operations of some names."""

@@ -39,7 +39,7 @@ from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.ops.parts import section, slice_positions
 from nnef_grad.ops.shape import reshaped
-from nnef_grad.ops.traits import ELEMENTWISE, PRODUCTS, RESHAPING
+from nnef_grad.ops.traits import ARRANGING, ELEMENTWISE, PRODUCTS
 from nnef_grad.targets.registry import Relations, each, where
 
 # ---- Large variables that are read several times ----
@@ -47,7 +47,7 @@ from nnef_grad.targets.registry import Relations, each, where
 # tract folds what is read by several operations up to 4 MiB.
 MOST_FOLDED = 2**20
 # What it folds, or packs, if an operand is known.
-_FOLDED = PRODUCTS | RESHAPING | {"transpose"}
+_FOLDED = PRODUCTS | ARRANGING
 
 # A variable, and a number of a reader of it, for each of several readers.
 _Readers = Mapping[Tensor, int]
