@@ -241,6 +241,12 @@ def positions(emit: Emit, count: Dimension) -> Tensor:
     return section(emit, row, {1: (0, count)}, hint="positions")
 
 
+def positions_along(emit: Emit, count: Dimension, axis: int, rank: int) -> Tensor:
+    """The numbers from 0 on along an axis of a rank; all other extents are 1."""
+    shape = with_extent((1,) * rank, axis, count)
+    return reshaped(emit, positions(emit, count), shape, hint="positions")
+
+
 # ---- Loops: their derivative is in autodiff/loops.py ----
 
 

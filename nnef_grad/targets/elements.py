@@ -16,7 +16,7 @@ from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import ARGSORT, Operand, Operation, Shape, Tensor, shape_of
-from nnef_grad.ops.join import positions
+from nnef_grad.ops.join import positions_along
 from nnef_grad.ops.orders import DECLARED
 from nnef_grad.ops.shape import reshaped, transposed, with_extent
 from nnef_grad.ops.traits import ARRANGING
@@ -268,6 +268,5 @@ def _rows(emit: Emitter, axis: int, *tensors: Tensor) -> Iterator[Tensor]:
 
 def _hit(emit: Emitter, indices: Tensor, axis: int, extent: Dimension) -> Tensor:
     """Where indices are the positions along an axis."""
-    shape = with_extent((1,) * indices.rank, axis, extent)
-    numbers = reshaped(emit, positions(emit, extent), shape, hint="positions")
+    numbers = positions_along(emit, extent, axis, indices.rank)
     return emit("eq", emit("cast", indices, dtype="scalar"), numbers, hint="hit")

@@ -11,20 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import ARGSORT, Operand, Operation, Tensor
 from nnef_grad.language.types import LARGEST
-from nnef_grad.ops.join import positions
-from nnef_grad.ops.shape import line, reshaped, with_extent
+from nnef_grad.ops.join import positions_along
+from nnef_grad.ops.shape import line
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.registry import lowering
 
 # The smallest numbers of single precision that are not infinite.
 _SMALLEST = [-LARGEST + i * 2.0**104 for i in range(3)]
-
-
-def _extent(op: Operation) -> Dimension:
-    return op.inputs[0].shape[op.attributes["axis"]]
 
 
 @lowering(ARGSORT, applies=~when.ordering_many)
@@ -36,7 +31,7 @@ def argsort_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
 def _by_steps(emit: Emitter, op: Operation) -> Tensor:
     """The index of the largest one, and then of the largest of the others."""
     (x,), axis, count = op.inputs, op.attributes["axis"], op.attributes["count"]
-    numbers = _along(emit, positions(emit, _extent(op)), axis, x.rank)
+    numbers = positions_along(emit, x.shape[axis], axis, x.rank)
     rest = x if op.attributes["descending"] else emit("neg", x, hint="turned")
     if count > 1:
         rest = _above_the_smallest(emit, rest)
@@ -60,11 +55,6 @@ def _above_the_smallest(emit: Emitter, x: Tensor) -> Tensor:
     return emit("select", least, second, emit("max", x, third), hint="order")
 
 
-def _along(emit: Emitter, row: Tensor, axis: int, rank: int) -> Tensor:
-    """A row [1, N] along an axis of a tensor of a rank."""
-    return reshaped(emit, row, with_extent((1,) * rank, axis, row.shape[1]))
-
-
 def _by_ranks(emit: Emitter, op: Operation) -> Tensor:
     """The sum of the indices of those elements that have a rank, which is one."""
     (x,), axis = op.inputs, op.attributes["axis"]
@@ -72,21 +62,21 @@ def _by_ranks(emit: Emitter, op: Operation) -> Tensor:
     key = emit("neg", x, hint="key") if op.attributes["descending"] else x
     own = emit("unsqueeze", key, axes=[axis + 1], hint="own")
     other = emit("unsqueeze", key, axes=[axis], hint="other")
-    row = positions(emit, _extent(op))
-    numbers, others = (_along(emit, row, a, rank) for a in (axis, axis + 1))
+    numbers, others = (
+        positions_along(emit, x.shape[axis], a, rank) for a in (axis, axis + 1)
+    )
     is_earlier = emit("lt", others, numbers, hint="is_earlier")
     reached = emit("le", other, own, hint="reached")
     below = emit("lt", other, own, hint="below")
     before = emit("select", is_earlier, reached, below, hint="before")
     ones = emit("select", before, 1.0, 0.0, hint="ones")
     own_rank = emit("sum_reduce", ones, axes=[axis + 1], hint="rank")
-    taken = line(emit, ranks, "ranks") if ranks else positions(emit, _taken(op))
-    has_rank = emit("eq", own_rank, _along(emit, taken, axis + 1, rank), hint="hit")
+    if ranks:
+        taken = line(emit, ranks, "ranks", axis + 1, rank)
+    else:
+        taken = positions_along(emit, op.attributes["count"], axis + 1, rank)
+    has_rank = emit("eq", own_rank, taken, hint="hit")
     named = emit("select", has_rank, numbers, 0.0, hint="named")
     sums = emit("sum_reduce", named, axes=[axis], hint="sums")
     found = emit("squeeze", sums, axes=[axis], hint="index")
     return emit("cast", found, dtype="integer")
-
-
-def _taken(op: Operation) -> Dimension:
-    return op.outputs[0].shape[op.attributes["axis"]]

@@ -35,8 +35,7 @@ from nnef_grad.graph.loops import loop_of
 from nnef_grad.graph.names import NameSupply, substitute
 from nnef_grad.interpreter import evaluate
 from nnef_grad.language.library import STDLIB
-from nnef_grad.ops.join import positions
-from nnef_grad.ops.shape import reshaped, with_extent
+from nnef_grad.ops.join import positions_along
 from nnef_grad.ops.traits import (
     BROADCASTING,
     DATA,
@@ -190,12 +189,11 @@ def put_numbers(op: Operation, near: Relations) -> Decompose | None:
 
 def _numbers(axis: int, emit: Emitter, op: Operation) -> Sequence[Operand]:
     shape = op.outputs[0].shape
-    places = positions(emit, shape[axis])
+    places: Operand = positions_along(emit, shape[axis], axis, len(shape))
     is_forward = is_from_begin(op, axis)
     first, second = (places, 1.0) if is_forward else (float(shape[axis]), places)
     row = emit("add" if is_forward else "sub", first, second, hint="numbers")
-    line = reshaped(emit, row, with_extent((1,) * len(shape), axis, shape[axis]))
-    return [fill(emit, line, shape)]
+    return [fill(emit, row, shape)]
 
 
 @each("sample", "desample")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import Dimension, has_symbols, may_exceed
 from nnef_grad.graph.ir import ARGSORT, Operand, Shape, Tensor, shape_of
-from nnef_grad.ops.join import positions
+from nnef_grad.ops.join import positions_along
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.traits import ARRANGING, MOVING
 from nnef_grad.targets.facts import TRACT_CORE
@@ -73,7 +73,7 @@ def _counted(numbers: Tensor, near: Relations) -> int | None:
         return axes[0] if is_row and len(values) == extent else None
 
     def row(emit: Emitter) -> Operand:
-        return reshaped(emit, positions(emit, extent), numbers.shape)
+        return positions_along(emit, extent, axes[0], numbers.rank)
 
     return axes[0] if is_instance(near, numbers, row) else None
 

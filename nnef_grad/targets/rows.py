@@ -17,7 +17,7 @@ from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operand, Operation, Tensor
-from nnef_grad.ops.join import positions
+from nnef_grad.ops.join import positions_along
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.targets.own_operations import found_by, tract_core
 from nnef_grad.targets.positions import Hits, hits_of, index_of
@@ -137,7 +137,7 @@ def _added(
 def _with_examples(emit: Emitter, index: Tensor) -> Tensor:
     """Each index after the number of its example, whose rows it is an index of."""
     count, taken, _ = index.shape
-    numbers = reshaped(emit, positions(emit, count), (count, 1, 1), hint="example")
+    numbers = positions_along(emit, count, 0, 3)
     examples = emit("tile", numbers, repeats=[1, taken, 1], hint="examples")
     column = emit("cast", index, dtype="scalar", hint="index")
     return emit("concat", (examples, column), axis=2, hint="indices")
