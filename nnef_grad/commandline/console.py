@@ -199,7 +199,7 @@ def _message(error: NnefGradError, options: Mapping[str, Any]) -> str:
         title, command = "with all repairs", _command("--lenient")
     elif "dialect" in remedies and "dialect" in options:
         title, command = "as tract reads it", _command("--dialect", "tract")
-    elif remedies == {"onnx"} and options.get("out"):
+    elif "onnx" in remedies and options.get("out"):
         title, command = "as an ONNX file", _to_onnx(str(options["out"]))
     if options.get("format") == "json":
         named = {"command": command} if command else {}
@@ -223,12 +223,14 @@ def _command(*more: str) -> str:
 def _to_onnx(out: str) -> str:
     """The whole command, with an ONNX file in place of what it writes for a target."""
     words, kept = _words(), list[str]()
+    path = str(Path(out).with_suffix(".onnx"))
     while words:
         word = words.pop(0)
-        if word == "--target":
+        if word in ("-o", "--out", "--target"):
             words.pop(0)
-        elif word.endswith(out):
-            kept.append(f"{word.removesuffix(out)}{Path(out).with_suffix('.onnx')}")
+            kept += [] if word == "--target" else [word, path]
+        elif word in (f"-o{out}", f"--out={out}"):
+            kept.append(f"{word.removesuffix(out)}{path}")
         elif not word.startswith("--target="):
             kept.append(word)
     return _joined(kept)

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 import nnef_grad
+from nnef_grad.commandline.cli import main
 from nnef_grad.graph.symbols import symbols, with_numbers
 from nnef_grad.interop import from_onnx, to_onnx
 from nnef_grad.runtimes import find_runtime
@@ -163,6 +165,30 @@ def test_too_many_to_compare_are_refused_where_there_is_no_operation() -> None:
     assert "extension tract_registry tract_core" in text
     assert "tract_core_topk" in text
     assert "tract_core_topk" in nnef_grad.dumps(nnef_grad.loads(text))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["-o", "m.nnef"], "-o m.onnx"),
+        (["--out=m.nnef", "--target", "khronos"], "--out=m.onnx"),
+        (
+            ["--target=portable", "--out", "m.nnef", "--seed", "ones"],
+            "--out m.onnx --seed ones",
+        ),
+    ],
+)
+def test_the_command_for_an_onnx_file(
+    words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model in another folder, with the name of what is written, stays what it is."""
+    monkeypatch.chdir(tmp_path)
+    Path("a").mkdir()
+    Path("a/m.nnef").write_text(nnef_grad.dumps(many()))
+    result = CliRunner().invoke(main, ["a/m.nnef", *words], prog_name="nnef-grad")
+    assert result.exit_code == 2
+    assert f"as an ONNX file: nnef-grad a/m.nnef {told}" in result.stderr.splitlines()
+    assert not Path("m.nnef").exists()
 
 
 def test_texts_have_the_words_of_the_standard() -> None:
