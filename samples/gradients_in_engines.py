@@ -96,5 +96,36 @@ def tinygrad(path, feeds):
     return [result.numpy() for result in results.values()]
 
 
+def mnn(path, feeds, backend="CPU"):
+    # The compiled function: the module around it, MNN.tools, installs another package
+    # with pip, and reports each conversion to its authors.
+    import _tools
+    import MNN
+    import onnx
+
+    words = f"mnnconvert -f ONNX --modelFile {path} --MNNModel {path}.mnn --bizCode x"
+    _tools.mnnconvert([*words.split(), "--convertMatmulToConv", "0"])
+    expr, graph = MNN.expr, onnx.load(path, load_external_data=False).graph
+    # An input that nothing reads is gone.
+    read = {name for node in graph.node for name in node.input}
+    given = [x.name for x in graph.input if x.name in read]
+    made = [x.name for x in graph.output]
+    settings = {
+        "backend": getattr(expr.Backend, backend),
+        "precision_mode": expr.PrecisionMode.High,
+    }
+    network = MNN.nn.load_module_from_file(f"{path}.mnn", given, made, **settings)
+    inputs = []
+    for array in (feeds[name] for name in given):
+        is_float = array.dtype.kind == "f"
+        kind = expr.dtype.float if is_float else expr.dtype.int
+        inputs.append(expr.placeholder(array.shape, expr.data_format.NCHW, kind))
+        inputs[-1].write(array if is_float else array.astype(np.int32))
+    # A result of one-dimensional filters comes with another axis.
+    shapes = [[n.dim_value for n in x.type.tensor_type.shape.dim] for x in graph.output]
+    pairs = zip(network.onForward(inputs), shapes, strict=True)
+    return [np.array(result.read()).reshape(shape) for result, shape in pairs]
+
+
 if __name__ == "__main__":
     main()

@@ -185,6 +185,7 @@ _ALWAYS: _Passes = (
 _LAST: _Passes = (
     (ALL, partial(without_detours, joins=True)),
     ("onnx converter", passes.copy_outputs),
+    ("engines", passes.copy_reshaped),
     ("tract", split_large_variables),
     ("tract", hold_divided),
     ("tract", workarounds.put_steps_on_data),

@@ -123,6 +123,13 @@ def runs_out_of_axes(op: Operation) -> bool:
     return False
 
 
+# Of the two that are chosen from, only the second is broadcast, and is more than a number.
+second_choice_broadcast = Condition(
+    lambda op: (
+        _operand(op, 1) == _result(op) != _operand(op, 2)
+        and bool({*_operand(op, 2)} - {1})
+    )
+)
 # The condition of a choice is known.
 literal_condition = Condition(lambda op: isinstance(op.operands[0], bool))
 
@@ -137,6 +144,10 @@ with_number_bounds = Condition(lambda op: _are_in_order(*op.operands[1:]))
 literal_integers = Condition(lambda op: int in map(type, op.operands))
 # The first operand is broadcast.
 broadcast_operand = Condition(lambda op: _operand(op) != _result(op))
+# A tensor of several elements is broadcast.
+broadcast_tensor = Condition(
+    lambda op: any(x.shape != _result(op) and {*x.shape} - {1} for x in op.inputs)
+)
 # A tensor among the operands has another rank than the result.
 unequal_ranks = Condition(
     lambda op: any(x.rank != op.outputs[0].rank for x in op.inputs)
@@ -310,12 +321,20 @@ empty = _on_an_axis(lambda c: c.has_empty)
 long = _on_an_axis(lambda c: may_exceed(c.size, 300))
 # A dilation is given, if only of windows of one element.
 dilated = _on_an_axis(lambda c: c.dilation > 1)
+# Windows of several elements are dilated along the first of three axes of space.
+dilated_in_depth = above_rank(4) & _windowed(
+    lambda windows: windows.dilation[-3] > 1 and may_exceed(windows.size[-3], 1)
+)
+# There are several items in the batch of what has three axes of space.
+several_volumes = above_rank(4) & Condition(lambda op: _operand(op)[0] != 1)
 # There is one window along an axis, and a stride that takes no step.
 single = _on_an_axis(lambda c: c.down == 1 and c.stride > 1)
 # A stride is longer than a window.
 spaced = _on_an_axis(lambda c: may_exceed(c.stride, c.reach))
 # There is as much padding on a side as a window has elements.
 wide = _on_an_axis(lambda c: any(may_exceed(n + 1, c.size) for n in c.padding))
+# More elements of the border are read after the data than before.
+trailing = _on_an_axis(lambda c: may_exceed(c.outside[1], c.outside[0]))
 # A part of the output lies before the first window, or after the last one.
 uncovered = _on_an_axis(lambda c: may_exceed(c.begin, 0) or may_exceed(c.up, c.end))
 # How much is read outside depends on numbers that are not known.

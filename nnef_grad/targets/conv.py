@@ -52,7 +52,19 @@ def conv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         x = join_zeros(emit, x, (*_UNPADDED, *padding))
         padding = ((0, 0),) * len(padding)
     x, windows = _thinned(emit, x, replace(windows, padding=padding))
-    return [_biased(emit, op, x, windows.attributes, hint="unbiased")]
+    w = op.inputs[1]
+    if x is op.inputs[0] and windows == windows_of(op) and when.dilated_in_depth(op):
+        w, windows = _filled(emit, w, windows)
+    return [_biased(emit, op, x, w, windows.attributes, hint="unbiased")]
+
+
+def _filled(emit: Emitter, w: Tensor, windows: Windows) -> tuple[Tensor, Windows]:
+    """The filter with zeros for what a dilation along its first axis of space steps over."""
+    step, *others = windows.dilation
+    gaps = spread(emit, w, (1, 1, step), zeros=True)
+    filled = take(emit, gaps, {2: Positions(0, (w.shape[2] - 1) * step + 1)})
+    size = filled.shape[2:]
+    return filled, replace(windows, size=size, dilation=(1, *others))
 
 
 def _thinned(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Tensor, Windows]:
@@ -71,10 +83,15 @@ def _thinned(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Tensor, Window
 
 
 def _biased(
-    emit: Emitter, op: Operation, x: Tensor, attributes: Mapping[str, Any], hint: str
+    emit: Emitter,
+    op: Operation,
+    x: Tensor,
+    w: Tensor,
+    attributes: Mapping[str, Any],
+    hint: str,
 ) -> Tensor:
-    """The operation on x, with a bias by channel, or with another added after it."""
-    (y,), (_, w, bias) = op.outputs, op.operands
+    """The operation on x and w, with a bias by channel, or with another added after it."""
+    (y,), bias = op.outputs, op.operands[2]
     is_by_channel = shape_of(bias) == (1, y.shape[1])
     is_within = is_by_channel and (op.name == "conv" or not when.uncovered(op))
     within, after = (bias, 0.0) if is_within else (0.0, bias)
@@ -104,7 +121,7 @@ def deconv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     if _OPEN(op) or (when.sized(op) and windows.has_natural_extents):
         shape = windows.output_shape(*op.outputs[0].shape[:2])
         attributes = {**windows.attributes, "output_shape": shape}
-        return [_biased(emit, op, op.inputs[0], attributes, hint="spread")]
+        return [_biased(emit, op, *op.inputs[:2], attributes, hint="spread")]
     is_single = prod(windows.down) == 1 and prod(windows.size) > 1
     if is_single and groups == 1 and are_side_by_side(windows):
         return [_product(emit, op)]
@@ -118,7 +135,7 @@ def _uncropped(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
     up = tuple(maximum(n, a.up - a.begin) for n, a in zip(whole, axes, strict=True))
     wider = replace(windows, up=up, padding=((0, 0),) * len(axes))
     attributes = {**wider.attributes, "output_shape": wider.output_shape(*y.shape[:2])}
-    wide = _biased(emit, op, op.inputs[0], attributes, hint="wide")
+    wide = _biased(emit, op, *op.inputs[:2], attributes, hint="wide")
     ranges = {i: (-a.begin, a.up - a.begin) for i, a in enumerate(axes, 2)}
     return section(emit, wide, ranges)
 

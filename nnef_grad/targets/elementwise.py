@@ -17,13 +17,16 @@ from nnef_grad.ops.shape import reshaped
 from nnef_grad.targets.conditions import outer_factors
 from nnef_grad.targets.forms import form
 from nnef_grad.targets.registry import WRITTEN, Relations, each, is_instance, lowering
+from nnef_grad.targets.shape import fill
 
 # ---- Choices ----
 
 
 @lowering("select")
 def select_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
-    """In the rank of the result; of logicals by logic; a literal needs no choice."""
+    """In the rank of the result; of logicals by logic; a literal needs no choice. Where that
+    changes nothing, the other way round.
+    """
     condition, yes, no = op.operands
     if isinstance(condition, bool):
         return [yes if condition else no]
@@ -38,7 +41,19 @@ def select_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     is_plain = all(prod(x.shape) in (1, prod(op.outputs[0].shape)) for x in op.inputs)
     kept = (float,) if is_plain else ()
     whole = [x if type(x) in kept else _aligned(emit, x, rank, n) for x, n in pairs]
+    if tuple(whole) == op.operands:
+        other = emit("not", condition, hint="other")
+        return [emit("select", other, no, yes)]
     return [emit("select", *whole)]
+
+
+@lowering("gt")
+def gt_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
+    """With tensors of several elements as large as the result."""
+    shape = op.outputs[0].shape
+    is_several = [bool({*shape_of(x)} - {1}) for x in op.operands]
+    pairs = zip(op.operands, is_several, strict=True)
+    return [emit("gt", *(fill(emit, x, shape) if s else x for x, s in pairs))]
 
 
 def _aligned(emit: Emitter, x: Operand, rank: int, hint: str) -> Operand:

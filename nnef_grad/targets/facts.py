@@ -176,6 +176,9 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("softabs", "onnx", when.always),
     ("rsqrt rsqr log2 ne", "onnx converter", when.always),
     ("le ge", "converter", when.always),
+    # MNN compares the bits of negative numbers; with `gt` it does so in broadcasts alone.
+    ("lt", "engines", when.always),
+    ("gt le ge", "engines", when.broadcast_tensor),
     ("softplus", "khronos tract", when.always),
     # Of one element that is known, IREE gives back the element.
     ("softplus", "engines", when.of_one),
@@ -185,6 +188,8 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("select", "tract converter", when.literal_integers),
     ("select", "tract", when.literal_condition),
     ("select", "onnx converter", when.of_type("logical")),
+    # MNN reads other elements, and right ones the other way round.
+    ("select", "engines", when.second_choice_broadcast),
     ("elu", "tract converter", when.other_than(alpha=1.0)),
     ("selu", "tract", when.always),
     ("selu", "khronos converter", _SELU),
@@ -251,6 +256,13 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("conv", "openvino", when.idle | when.single),
     # IREE refuses what a stride leaves over after the only window along an axis.
     ("conv max_pool avg_pool", "engines", when.single),
+    # MNN knows no dilation here, mixes up the items of a batch, and leaves out padding that is
+    # longer after the data than before.
+    ("conv deconv", "engines", when.dilated_in_depth),
+    ("max_pool", "engines", when.dilated),
+    ("max_pool avg_pool", "engines", when.several_volumes),
+    ("avg_pool", "engines", when.trailing & ~when.ignoring),
+    ("avg_pool", "engines", when.reading & when.above_rank(4)),
     ("conv", "converter", when.automatic & when.dilated),
     ("deconv", ALL, when.biased & when.uncovered),
     ("deconv", "tract", when.always),

@@ -186,7 +186,16 @@ def _padded(
     return emit("pad", x, padding=padding, **filling_of(border, value), hint="padded")
 
 
-# ---- Where the maxima are ----
+# ---- The maxima, and where they are ----
+
+
+def maxima_by_place(emit: Emitter, x: Tensor, windows: Windows) -> Tensor:
+    """The maxima themselves, of windows that do not read the border."""
+    for axis in moving_axes(windows):
+        level = _Level(axis, False, windows.axes[axis], [])
+        elements = _elements(emit, x, level, "ignore", -LARGEST)
+        x = reduce(partial(emit, "max", hint="largest"), elements)
+    return x
 
 
 def sample_maxima(emit: Emitter, x: Tensor, source: Operation, border: str) -> Tensor:

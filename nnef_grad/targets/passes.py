@@ -42,8 +42,11 @@ from nnef_grad.ops.traits import (
     ELEMENTWISE,
     LAYERS,
     LOGIC,
+    REDUCTIONS,
+    RESHAPING,
     SOURCES,
     STEPS,
+    UNARY,
     UNIQUE,
 )
 from nnef_grad.targets.borders import join_zeros
@@ -89,8 +92,28 @@ def remove_copies(graph: Graph, kept: Set[Tensor]) -> Graph:
 
 def copy_outputs(graph: Graph) -> Graph:
     """The graph with copies as outputs where these are variables or constants."""
-    data = {t for op in graph.operations if op.name in DATA for t in op.outputs}
-    copies = {t: Tensor(t.dtype, t.shape) for t in graph.outputs if t in data}
+    return _copied(graph, [op for op in graph.operations if op.name in DATA])
+
+
+def copy_reshaped(graph: Graph) -> Graph:
+    """The graph with copies as outputs where something else reads what is reshaped, as sums
+    and copies are when they are written, or a function of that: MNN has other values there.
+    """
+    reshaped, read = set[Tensor](), {t for op in graph.operations for t in op.inputs}
+    makers = list[Operation]()
+    for op in graph.operations:
+        is_function = op.name in UNARY and not reshaped.isdisjoint(op.inputs)
+        if is_function or op.name in RESHAPING | REDUCTIONS | {"copy"}:
+            reshaped.update(op.outputs)
+            if not read.isdisjoint(op.outputs):
+                makers.append(op)
+    return _copied(graph, makers)
+
+
+def _copied(graph: Graph, makers: Iterable[Operation]) -> Graph:
+    """The graph with copies as outputs where these are made by some operations."""
+    made = {t for op in makers for t in op.outputs}
+    copies = {t: Tensor(t.dtype, t.shape) for t in graph.outputs if t in made}
     if not copies:
         return graph
     supply, names = NameSupply(graph.tensors), dict(graph.names)

@@ -43,12 +43,13 @@ from nnef_grad.ops.windows import (
     still,
     windows_of,
 )
+from nnef_grad.targets import conditions as when
 from nnef_grad.targets.borders import crop
-from nnef_grad.targets.conditions import automatic, other_than
 from nnef_grad.targets.maxima import (
     desample_maxima,
     finds_maxima,
     finds_small_maxima,
+    maxima_by_place,
     sample_maxima,
 )
 from nnef_grad.targets.registry import lowering
@@ -69,7 +70,7 @@ from nnef_grad.targets.windows import (
 
 @lowering("max_pool")
 def max_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """Over the border too, unless that is ignored."""
+    """Over the border too, unless that is ignored; place by place where nothing else helps."""
     (x,), windows, border = op.inputs, windows_of(op), op.attributes["border"]
     if not _is_spatial(windows):
         return [_moved(emit, op, windows)]
@@ -77,6 +78,11 @@ def max_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         value = -LARGEST if border == "ignore" else 0.0
         x, windows = surrounded(emit, x, windows, border, value)
     x, windows = _without_rest(emit, x, windows)
+    if border == "ignore" and _is_as_it_was(op, x, windows):
+        if are_dilated(windows):
+            return [maxima_by_place(emit, x, windows)]
+        if when.several_volumes(op):
+            return [_in_one_volume(emit, op)]
     return [emit("max_pool", x, border="ignore", **_as_read(windows))]
 
 
@@ -88,14 +94,36 @@ def avg_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         return [_moved(emit, op, windows)]
     is_open = has_symbols(windows.padding)
     if are_dilated(windows) or (is_open and border == "ignore"):
-        attributes = window_attributes(windows)
-        total = emit("box", x, border=border, **attributes, hint="total")
-        return [emit("div", total, divisor(emit, windows, border))]
+        return [_mean_by_count(emit, op, windows)]
     if border in REPEATING or _is_wide(windows) or is_open:
         x, windows = surrounded(emit, x, windows, border)
     x, windows = _without_rest(emit, x, windows)
+    if _is_as_it_was(op, x, windows):
+        if when.several_volumes(op):
+            return [_in_one_volume(emit, op)]
+        if border == "ignore":
+            return [_mean_by_count(emit, op, windows)]
+        x, windows = surrounded(emit, x, windows, border)
     kept = "ignore" if border == "ignore" else "constant"
     return [emit("avg_pool", x, border=kept, **_as_read(windows))]
+
+
+def _mean_by_count(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
+    """The sum over each window by how many of its elements count."""
+    settings = {**op.settings, **window_attributes(windows)}
+    total = emit("box", op.inputs[0], **settings, hint="total")
+    return emit("div", total, divisor(emit, windows, op.attributes["border"]))
+
+
+def _is_as_it_was(op: Operation, x: Tensor, windows: Windows) -> bool:
+    return x is op.inputs[0] and windows == windows_of(op)
+
+
+def _in_one_volume(emit: Emitter, op: Operation) -> Tensor:
+    """The operation with the items of the batch as channels of one."""
+    (x,), (y,) = op.inputs, op.outputs
+    joined = reshaped(emit, x, (1, x.shape[0] * x.shape[1], *x.shape[2:]), "joined")
+    return reshaped(emit, emit(op.name, joined, **op.settings, hint="pooled"), y.shape)
 
 
 def _without_rest(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Tensor, Windows]:
@@ -169,7 +197,7 @@ def _convolved(emit: Emitter, x: Tensor, windows: Windows, border: str) -> Tenso
 
 # ---- Boxes in reverse ----
 
-_OPEN = automatic | other_than(border="constant", normalize=False)
+_OPEN = when.automatic | when.other_than(border="constant", normalize=False)
 
 
 @lowering("debox")

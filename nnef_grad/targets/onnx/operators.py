@@ -18,6 +18,7 @@ from nnef_grad.graph.ir import ARGSORT, LOOP, Operand, Operation, Tensor
 from nnef_grad.graph.loops import loop_of
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.parts import slice_positions
+from nnef_grad.ops.shape import Positions
 from nnef_grad.ops.windows import AxisWindows, is_reverse, windows_of
 from nnef_grad.targets.onnx.nodes import Nodes, writer
 from nnef_grad.targets.onnx.precision import DOUBLE
@@ -128,7 +129,6 @@ _OPERATORS = {
     "argmin_reduce": _Operator("ArgMin", _first, _axis),
     "clamp": _Operator("Clip", _like_result),
     "concat": _Operator("Concat", _parts, _axis),
-    "copy": _Operator("Identity"),
     "elu": _Operator("Elu", _first, _named(alpha="alpha")),
     "gather": _Operator("Gather", _with_indices, _axis),
     "leaky_relu": _Operator("LeakyRelu", _first, _named(alpha="alpha")),
@@ -352,6 +352,17 @@ def _flat(nodes: Nodes, x: Tensor) -> str:
 # ---- Shapes ----
 
 
+@writer("copy")
+def _copy(nodes: Nodes, op: Operation) -> None:
+    """MNN leaves out a node that only passes something on."""
+    shape = op.outputs[0].shape
+    operands = _first(nodes, op)
+    if nodes.is_portable and not has_symbols(shape):
+        nodes.node("Reshape", [*operands, nodes.extents(shape, "shape")])
+    else:
+        nodes.node("Identity", operands)
+
+
 @writer("split")
 def _split(nodes: Nodes, op: Operation) -> None:
     axis = op.attributes["axis"]
@@ -362,13 +373,28 @@ def _split(nodes: Nodes, op: Operation) -> None:
 @writer("slice")
 def _slice(nodes: Nodes, op: Operation) -> None:
     (x,) = op.inputs
-    taken = slice_positions(x.shape, **op.settings)
-    # Before the first element there is no place that would not count from the last.
-    stops = [p.stop if p.stop >= 0 else -(2**31) for p in taken.values()]
-    starts, steps = ([getattr(p, n) for p in taken.values()] for n in ("start", "step"))
-    rows = {"starts": starts, "ends": stops, "axes": [*taken], "steps": steps}
-    named = [nodes.extents(items, hint) for hint, items in rows.items()]
-    nodes.node("Slice", [_own(nodes, x), *named])
+    taken, name = slice_positions(x.shape, **op.settings), _own(nodes, x)
+    # What goes back has other elements in MNN.
+    turned = [a for a, p in taken.items() if nodes.is_portable and _is_turned(p)]
+    for axis in turned:
+        first, step = (p := taken.pop(axis)).start, p.step
+        places = [first + i * step for i in range(p.count)]
+        indices = nodes.constant(places, np.int64, "indices")
+        hint = f"{nodes.results[0]}_turned" if taken else ""
+        name = nodes.node("Gather", [name, indices], hint, axis=axis)
+    if taken:
+        # Before the first element there is no place that would not count from the last.
+        stops = [p.stop if p.stop >= 0 else -(2**31) for p in taken.values()]
+        starts, steps = (
+            [getattr(p, n) for p in taken.values()] for n in ("start", "step")
+        )
+        rows = {"starts": starts, "ends": stops, "axes": [*taken], "steps": steps}
+        named = [nodes.extents(items, hint) for hint, items in rows.items()]
+        nodes.node("Slice", [name, *named])
+
+
+def _is_turned(taken: Positions) -> bool:
+    return taken.step < 0 and not has_symbols((taken.start, taken.count))
 
 
 @writer("pad")

@@ -48,6 +48,7 @@ ENGINES: dict[str, tuple[str, ...]] = {
     "tvm": ("nnef", "onnx", "tvm"),
     "iree": ("nnef", "onnx", "iree"),
     "tinygrad": ("nnef", "onnx", "tinygrad"),
+    "mnn": ("nnef", "onnx", "MNN"),
 }
 NPM = Path(__file__).parents[3] / "samples" / "web" / "node_modules"
 SECONDS = 60.0
