@@ -308,6 +308,12 @@ repeating = with_border(*REPEATING)
 ignoring = with_border("ignore")
 # Elements of the border are read.
 reading = _windowed(lambda windows: windows.read_outside)
+# Windows are single elements, and a stride leaves others out.
+sampling = _windowed(
+    lambda windows: (
+        {*windows.size} == {1} != {*windows.stride} and not windows.read_outside
+    )
+)
 # There are elements of the input that a stride skips in all windows.
 skipping = _windowed(lambda windows: len(skipping_axes(windows)) > 0)
 along_four_axes = _windowed(lambda windows: len(moving_axes(windows)) > 3)
@@ -348,6 +354,10 @@ idle = _on_an_axis(lambda c: any(may_exceed(n + 1, c.reach) for n in c.padding))
 # There is a group for each channel, and several filters in it.
 _of_other_channels = Condition(lambda op: _operand(op, 1)[0] != _operand(op)[1])
 multiplying = set_to(groups=0) & _of_other_channels
+# There is a filter for each channel.
+by_channel = Condition(lambda op: _operand(op, 1)[:2] == (_operand(op)[1], 1))
+# There is one row to gather from.
+of_one_row = Condition(lambda op: _operand(op)[op.attributes["axis"]] == 1)
 biased = Condition(lambda op: op.operands[2] != 0.0)
 # The bias is a single number, and not zero.
 number_as_bias = biased & Condition(lambda op: _operand(op, 2) == ())

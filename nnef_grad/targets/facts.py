@@ -229,6 +229,8 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("local_response_normalization", "onnx converter", when.not_across_channels),
     # Shapes. A tile without repetitions ends in an error of tract where it is left out.
     ("split gather", "tract", when.always),
+    # In IREE a function of a function of it is the first one.
+    ("gather", "engines", when.of_one_row),
     ("stack unstack", "onnx converter", when.always),
     ("reshape", ALL, when.set_to(shape=()) | when.of_some_axes),
     ("squeeze unsqueeze", ALL, when.unsorted | when.no_axes),
@@ -256,6 +258,9 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ("conv", "openvino", when.idle | when.single),
     # IREE refuses what a stride leaves over after the only window along an axis.
     ("conv max_pool avg_pool", "engines", when.single),
+    # It computes what they read, and what else reads that gets, where they read it alone.
+    ("max_pool avg_pool", "engines", when.sampling),
+    ("conv", "engines", when.sampling & when.by_channel),
     # MNN knows no dilation here, mixes up the items of a batch, and leaves out padding that is
     # longer after the data than before.
     ("conv deconv", "engines", when.dilated_in_depth),

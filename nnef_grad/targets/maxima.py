@@ -190,7 +190,7 @@ def _padded(
 
 
 def maxima_by_place(emit: Emitter, x: Tensor, windows: Windows) -> Tensor:
-    """The maxima themselves, of windows that do not read the border."""
+    """The maxima themselves, of windows in which no element of the border is one."""
     for axis in moving_axes(windows):
         level = _Level(axis, False, windows.axes[axis], [])
         elements = _elements(emit, x, level, "ignore", -LARGEST)

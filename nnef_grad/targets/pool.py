@@ -34,7 +34,7 @@ from nnef_grad.graph.extents import has_symbols, may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.language.types import LARGEST
 from nnef_grad.ops.pool import divisor
-from nnef_grad.ops.shape import reshaped, transposed
+from nnef_grad.ops.shape import Positions, reshaped, transposed
 from nnef_grad.ops.windows import (
     REPEATING,
     Windows,
@@ -53,6 +53,7 @@ from nnef_grad.targets.maxima import (
     sample_maxima,
 )
 from nnef_grad.targets.registry import lowering
+from nnef_grad.targets.shape import take
 from nnef_grad.targets.windows import (
     are_dilated,
     are_side_by_side,
@@ -79,6 +80,8 @@ def max_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         x, windows = surrounded(emit, x, windows, border, value)
     x, windows = _without_rest(emit, x, windows)
     if border == "ignore" and _is_as_it_was(op, x, windows):
+        if when.sampling(op):
+            return [_from_stride_to_stride(emit, x, windows)]
         if are_dilated(windows):
             return [maxima_by_place(emit, x, windows)]
         if when.several_volumes(op):
@@ -99,6 +102,8 @@ def avg_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         x, windows = surrounded(emit, x, windows, border)
     x, windows = _without_rest(emit, x, windows)
     if _is_as_it_was(op, x, windows):
+        if when.sampling(op):
+            return [_from_stride_to_stride(emit, x, windows)]
         if when.several_volumes(op):
             return [_in_one_volume(emit, op)]
         if border == "ignore":
@@ -117,6 +122,13 @@ def _mean_by_count(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
 
 def _is_as_it_was(op: Operation, x: Tensor, windows: Windows) -> bool:
     return x is op.inputs[0] and windows == windows_of(op)
+
+
+def _from_stride_to_stride(emit: Emitter, x: Tensor, windows: Windows) -> Tensor:
+    """The only element of each window."""
+    moving = ((axis, windows.axes[axis]) for axis in moving_axes(windows))
+    ranges = ((a, (c.down - 1) * c.stride + 1, c.stride) for a, c in moving)
+    return take(emit, x, {a: Positions(0, end, step) for a, end, step in ranges})
 
 
 def _in_one_volume(emit: Emitter, op: Operation) -> Tensor:

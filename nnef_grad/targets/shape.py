@@ -224,6 +224,10 @@ def gather_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         gathered = emit("gather", numbers, indices, axis=axis, hint="gathered")
         return [emit("gt", gathered, 0.5)]
     axis, extent = op.attributes["axis"], x.shape[op.attributes["axis"]]
+    if extent == 1:
+        ones = (1,) * len(shape_of(indices))
+        row = reshaped(emit, x, (*x.shape[:axis], *ones, *x.shape[axis + 1 :]), "row")
+        return [fill(emit, row, op.outputs[0].shape)]
     before, after = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
     groups = (before,) if before != 1 else ()
     rows = reshaped(emit, x, (*groups, extent, after), hint="rows")
