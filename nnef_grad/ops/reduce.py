@@ -62,7 +62,7 @@ def moments_vjp(
     half = emit("mul", count, 0.5) if isinstance(count, Tensor) else count / 2.0
     slope = emit("div", dvariance, half, hint="slope")
     deviation = emit("sub", x, mean, hint="deviation")
-    term = emit("mul", deviation, slope, hint="term")
+    term = emit("mul", slope, deviation, hint="term")
     return [emit("add", term, *shares) if shares else term]
 
 

@@ -23,6 +23,7 @@ LETTERS = {
     "tvm": "M",
     "iree": "E",
     "tinygrad": "G",
+    "mnn": "N",
 }
 HEAD = """# Where each operation runs
 
@@ -48,6 +49,7 @@ ENGINES = {
     "tvm": "TVM, for the processor",
     "iree": "IREE, for the processor",
     "tinygrad": "tinygrad, for the processor",
+    "mnn": "MNN, for the processor",
 }
 ENGINES_TARGET = "onnx-portable"
 OF_ENGINES = """
