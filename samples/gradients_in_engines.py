@@ -1,5 +1,5 @@
-"""Gradients in ONNX, in engines that compile for GPUs, here for the processor: IREE, TVM and
-tinygrad, each that is installed.
+"""Gradients in ONNX, in engines for GPUs and phones, here for the processor: IREE, TVM,
+tinygrad and MNN, each that is installed.
 
     pip install . --group engines
     python samples/gradients_in_engines.py
@@ -36,7 +36,8 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "mlp_bwd.onnx"
         interop.to_onnx(backward, path, data, target="onnx-portable")
-        for engine in filter(lambda f: find_spec(f.__name__), (iree, tvm, tinygrad)):
+        engines = {"iree": iree, "tvm": tvm, "tinygrad": tinygrad, "MNN": mnn}
+        for engine in (f for package, f in engines.items() if find_spec(package)):
             pairs = zip(engine(path, feeds), expected.values(), strict=True)
             error = max(np.abs(found - wanted).max() for found, wanted in pairs)
             print(f"{engine.__name__}: {len(expected)} gradients, error {error:.0e}")

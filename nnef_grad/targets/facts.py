@@ -223,6 +223,8 @@ FACTS: Sequence[tuple[str, str, Condition]] = (
     ),
     ("moments l1_normalization l2_normalization", "tract", when.unsorted),
     ("batch_normalization", "khronos", when.always),
+    # MNN ends where the mean or another parameter is computed.
+    ("batch_normalization", "engines", when.always),
     ("batch_normalization", "onnx converter", when.not_by_channel | when.no_space),
     ("batch_normalization", "onnx converter", when.shared_parameters),
     ("local_response_normalization", "khronos tract", when.always),

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from support.runtimes import Case, compare, needs, run
+from support.runtimes.engines import SAMPLES
 from support.runtimes.harness import ENGINES
 
 import nnef_grad
@@ -168,6 +169,34 @@ def test_windows_of_single_elements(engine: str, name: str) -> None:
     data = {"w": random.standard_normal((4, 1, 1, 1))}
     expected = nnef_grad.evaluate(nnef_grad.loads(text), fed, data)
     verdict = compare(*run(engine, [Case(text, fed, data)]), expected)
+    assert verdict.word == "ok", verdict
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("batch_statistics", [None, 0.1])
+def test_a_training_step(engine: str, batch_statistics: float | None) -> None:
+    needs(engine)
+    model = nnef_grad.load(SAMPLES / "convnet.nnef")
+    step = nnef_grad.training_step(
+        model,
+        loss="softmax_cross_entropy_with_labels",
+        optimizer="adam",
+        state="inputs",
+        batch_statistics=batch_statistics,
+    )
+    inputs = zip(step.graph.input_names, step.graph.inputs, strict=True)
+    random = np.random.default_rng(8)
+    fed = {
+        n: random.integers(0, 10, x.shape)
+        if x.dtype == "integer"
+        else random.random(x.shape) / 8 + (0.5 if "variance" in n else 0.0)
+        for n, x in inputs
+    }
+    labels = zip(step.graph.labels.values(), step.graph.variables, strict=True)
+    data = {label: random.random(x.shape) + 0.5 for label, x in labels}
+    expected = nnef_grad.evaluate(step.graph, fed, data)
+    (outcome,) = run(engine, [Case(nnef_grad.dumps(step.graph), fed, data)])
+    verdict = compare(outcome, expected)
     assert verdict.word == "ok", verdict
 
 
