@@ -118,10 +118,11 @@ def deconv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     windows, groups = windows_of(op), groups_of(op)
     if has_symbols(windows.padding):
         return [_uncropped(emit, op, windows)]
+    x, w = op.inputs[:2]
     if _OPEN(op) or (when.sized(op) and windows.has_natural_extents):
         shape = windows.output_shape(*op.outputs[0].shape[:2])
         attributes = {**windows.attributes, "output_shape": shape}
-        return [_biased(emit, op, *op.inputs[:2], attributes, hint="spread")]
+        return [_biased(emit, op, x, w, attributes, hint="spread")]
     is_single = prod(windows.down) == 1 and prod(windows.size) > 1
     if is_single and groups == 1 and are_side_by_side(windows):
         return [_product(emit, op)]
@@ -130,12 +131,12 @@ def deconv_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
 
 def _uncropped(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
     """The operation without padding, of whose result a part is taken."""
-    (y,), axes = op.outputs, windows.axes
+    (y,), (x, w), axes = op.outputs, op.inputs[:2], windows.axes
     whole = tuple(a.end - a.begin for a in axes)
     up = tuple(maximum(n, a.up - a.begin) for n, a in zip(whole, axes, strict=True))
     wider = replace(windows, up=up, padding=((0, 0),) * len(axes))
     attributes = {**wider.attributes, "output_shape": wider.output_shape(*y.shape[:2])}
-    wide = _biased(emit, op, *op.inputs[:2], attributes, hint="wide")
+    wide = _biased(emit, op, x, w, attributes, hint="wide")
     ranges = {i: (-a.begin, a.up - a.begin) for i, a in enumerate(axes, 2)}
     return section(emit, wide, ranges)
 

@@ -211,10 +211,11 @@ def one_by_one(emit: Emitter, x: Tensor, positions: Taken) -> Tensor:
 
 
 @lowering("gather", applies=lambda op: op.dtype != "integer")
-def gather_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
+def gather_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """A product with a matrix of ones and zeros; of logicals, by way of numbers.
 
-    [taken, extent] times [before, extent, after] is [before, taken, after].
+    [taken, extent] times [before, extent, after] is [before, taken, after]. Where there is
+    one row, it is repeated.
     """
     x, indices = op.operands
     assert isinstance(x, Tensor)

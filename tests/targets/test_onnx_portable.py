@@ -168,7 +168,8 @@ def test_windows_of_single_elements(engine: str, name: str) -> None:
     fed = {name: random.standard_normal((2, 4, 5, 6)) for name in "xg"}
     data = {"w": random.standard_normal((4, 1, 1, 1))}
     expected = nnef_grad.evaluate(nnef_grad.loads(text), fed, data)
-    verdict = compare(*run(engine, [Case(text, fed, data)]), expected)
+    (outcome,) = run(engine, [Case(text, fed, data)])
+    verdict = compare(outcome, expected)
     assert verdict.word == "ok", verdict
 
 
