@@ -62,7 +62,7 @@ def test_the_gradients_are_the_same(name: str, wrt: str, target: str) -> None:
     for result, array in expected.items():
         assert np.allclose(found[result], array, rtol=1e-11, atol=1e-11), result
     is_left = "batch_normalization" in {op.name for op in lowered.graph.operations}
-    assert is_left == (wrt == "no filter")
+    assert is_left == (wrt == "no filter" and target == "onnx")
 
 
 SMALL = model().replace("[3, 2, 6, 7]", "[1, 2, 3, 2]")
