@@ -23,7 +23,7 @@ by side are laid out by a `reshape`, and infinity is one number among others the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import prod
@@ -79,13 +79,10 @@ def max_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
         value = -LARGEST if border == "ignore" else 0.0
         x, windows = surrounded(emit, x, windows, border, value)
     x, windows = _without_rest(emit, x, windows)
-    if border == "ignore" and _is_as_it_was(op, x, windows):
-        if when.sampling(op):
-            return [_from_stride_to_stride(emit, x, windows)]
-        if are_dilated(windows):
-            return [maxima_by_place(emit, x, windows)]
-        if when.several_volumes(op):
-            return [_in_one_volume(emit, op)]
+    if not moving_axes(windows):
+        return [x]
+    if _is_as_it_was(op, x, windows) and (form := _other_form(op)):
+        return [form(emit, op, windows)]
     return [emit("max_pool", x, border="ignore", **_as_read(windows))]
 
 
@@ -101,11 +98,11 @@ def avg_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     if border in REPEATING or _is_wide(windows) or is_open:
         x, windows = surrounded(emit, x, windows, border)
     x, windows = _without_rest(emit, x, windows)
+    if not moving_axes(windows):
+        return [x]
     if _is_as_it_was(op, x, windows):
-        if when.sampling(op):
-            return [_from_stride_to_stride(emit, x, windows)]
-        if when.several_volumes(op):
-            return [_in_one_volume(emit, op)]
+        if form := _other_form(op):
+            return [form(emit, op, windows)]
         if border == "ignore":
             return [_mean_by_count(emit, op, windows)]
         x, windows = surrounded(emit, x, windows, border)
@@ -124,18 +121,35 @@ def _is_as_it_was(op: Operation, x: Tensor, windows: Windows) -> bool:
     return x is op.inputs[0] and windows == windows_of(op)
 
 
-def _from_stride_to_stride(emit: Emitter, x: Tensor, windows: Windows) -> Tensor:
+def _from_stride_to_stride(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
     """The only element of each window."""
     moving = ((axis, windows.axes[axis]) for axis in moving_axes(windows))
     ranges = ((a, (c.down - 1) * c.stride + 1, c.stride) for a, c in moving)
-    return take(emit, x, {a: Positions(0, end, step) for a, end, step in ranges})
+    taken = {a: Positions(0, end, step) for a, end, step in ranges}
+    return take(emit, op.inputs[0], taken)
 
 
-def _in_one_volume(emit: Emitter, op: Operation) -> Tensor:
+def _place_by_place(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
+    return maxima_by_place(emit, op.inputs[0], windows)
+
+
+def _in_one_volume(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
     """The operation with the items of the batch as channels of one."""
     (x,), (y,) = op.inputs, op.outputs
     joined = reshaped(emit, x, (1, x.shape[0] * x.shape[1], *x.shape[2:]), "joined")
     return reshaped(emit, emit(op.name, joined, **op.settings, hint="pooled"), y.shape)
+
+
+# Of pools that engines have wrong with these settings, though all others are as they want.
+_OTHER_FORMS: Sequence[tuple[when.Condition, Callable[..., Tensor]]] = (
+    (when.sampling, _from_stride_to_stride),
+    (when.dilated, _place_by_place),
+    (when.several_volumes, _in_one_volume),
+)
+
+
+def _other_form(op: Operation) -> Callable[..., Tensor] | None:
+    return next((form for holds, form in _OTHER_FORMS if holds(op)), None)
 
 
 def _without_rest(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Tensor, Windows]:

@@ -382,7 +382,7 @@ def _slice(nodes: Nodes, op: Operation) -> None:
         indices = nodes.constant(places, np.int64, "indices")
         hint = f"{nodes.results[0]}_turned" if taken else ""
         name = nodes.node("Gather", [name, indices], hint, axis=axis)
-    if taken:
+    if taken or not turned:
         # Before the first element there is no place that would not count from the last.
         stops = [p.stop if p.stop >= 0 else -(2**31) for p in taken.values()]
         starts, steps = (
