@@ -48,6 +48,29 @@ def test_symbols_are_named_dimensions(
     assert shapes["grad_w"] == [4, 3]
 
 
+@pytest.mark.parametrize("target", ["onnx", "onnx-portable"])
+def test_sums_lose_their_axes_at_once(tmp_path: Path, target: interop.Target) -> None:
+    """What else is read of a sum is read with its axes."""
+    text = """version 1.0; graph net( x, b, c ) -> ( y, z, k ) {
+        x = external(shape = [2, 3, 4]); b = external(shape = [2]); c = external(shape = [2]);
+        y = mul(x, b); z = squeeze(max_reduce(x, axes = [1]), axes = [1]);
+        m = mean_reduce(x, axes = [2]); k = sub(squeeze(m, axes = [2]), squeeze(sum_reduce(
+        sub(x, m), axes = [2]), axes = [2])); }"""
+    backward = nnef_grad.differentiate(nnef_grad.loads(text), with_outputs=True)
+    interop.to_onnx(backward, tmp_path / "x.onnx", {}, target=target)
+    by_result = {
+        n.output[0]: n.op_type for n in onnx.load(tmp_path / "x.onnx").graph.node
+    }
+    assert by_result["grad_b"] == by_result["k_squeeze_1"] == "ReduceSum"
+    assert by_result["z"] == by_result["k_squeeze"] == "Squeeze"
+    draw = np.random.default_rng(2).standard_normal
+    pairs = zip(backward.graph.input_names, backward.graph.inputs, strict=True)
+    fed = {n: draw(x.shape).astype(np.float32) for n, x in pairs}
+    expected = nnef_grad.evaluate(backward, fed)
+    for name, found in run(tmp_path / "x.onnx", fed).items():
+        np.testing.assert_allclose(found, expected[name], 1e-4, 1e-5)
+
+
 def test_metadata_and_comments(backward: nnef_grad.Backward, tmp_path: Path) -> None:
     interop.to_onnx(backward, tmp_path / "x.onnx", DATA)
     model = onnx.load(tmp_path / "x.onnx")

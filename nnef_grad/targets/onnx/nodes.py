@@ -33,6 +33,7 @@ from nnef_grad.language.identifiers import spelled
 from nnef_grad.language.labels import is_constant, label_key
 from nnef_grad.ops.traits import FED
 from nnef_grad.targets.onnx.precision import in_double
+from nnef_grad.targets.registry import Relations
 from nnef_grad.targets.tensors import DTYPES
 
 # The version of ONNX's operators that is written: the first that has all of them.
@@ -79,6 +80,30 @@ def _typed(value: Any, dtype: Any, title: str) -> Array:
             raise UsageError(f"{what}, as it would be in the ONNX file") from None
 
 
+def _squeezed_reductions(graph: Graph) -> dict[Operation, Operation]:
+    """The reductions of which nothing is read but by the squeeze of their axes, by that: the
+    two are one operator.
+    """
+    near = Relations(graph)
+    pairs = ((op, near.producer(op.operands[0])) for op in near.named("squeeze"))
+    return {
+        op: source
+        for op, source in pairs
+        if source is not None
+        and source.name in REDUCTION_OPERATORS
+        and source.attributes["axes"] == op.attributes["axes"]
+        and near.uses[source.outputs[0]] == 1
+    }
+
+
+REDUCTION_OPERATORS = {
+    "max_reduce": "ReduceMax",
+    "mean_reduce": "ReduceMean",
+    "min_reduce": "ReduceMin",
+    "sum_reduce": "ReduceSum",
+}
+
+
 class Nodes:
     """The nodes of a graph, or of the body of a loop; the constants and arrays of the whole
     model, by name, and what tensors are called in the file that they are from. Bodies see
@@ -105,6 +130,7 @@ class Nodes:
         self._names = dict(graph.names)
         self._known: dict[object, str] = {}
         self._operation: Operation | None = None
+        self.squeezed: dict[Operation, Operation] = {}
         self._origin: tuple[Operation | None, str] = None, ""
         # What is declared otherwise than it is computed with.
         self._outside: dict[Tensor, _Value] = {}
@@ -171,8 +197,12 @@ class Nodes:
 
     def add_all(self, graph: Graph) -> None:
         """Adds all operations of a graph."""
+        self.squeezed = _squeezed_reductions(graph)
+        written = {*self.squeezed.values()}
         for operation in graph.operations:
             self._operation = operation
+            if operation in written:
+                continue
             if operation.name == "variable":
                 self._variable(operation)
             elif operation.name == "constant":

@@ -20,7 +20,7 @@ from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.parts import slice_positions
 from nnef_grad.ops.shape import Positions
 from nnef_grad.ops.windows import AxisWindows, is_reverse, windows_of
-from nnef_grad.targets.onnx.nodes import Nodes, writer
+from nnef_grad.targets.onnx.nodes import REDUCTION_OPERATORS, Nodes, writer
 from nnef_grad.targets.onnx.precision import DOUBLE
 from nnef_grad.targets.tensors import DTYPES
 
@@ -141,7 +141,6 @@ _OPERATORS = {
     "selu": _Operator("Selu", _first, _named(alpha="alpha", gamma="lambda")),
     "softmax": _Operator("Softmax", _first, _axis),
     "sqr": _Operator("Mul", lambda nodes, op: _first(nodes, op) * 2),
-    "squeeze": _Operator("Squeeze", _with_list("axes")),
     "tile": _Operator("Tile", _with_list("repeats")),
     "tract_core_broadcast": _Operator("Expand", _with_shape),
     "tract_core_cumsum": _Operator(
@@ -163,26 +162,27 @@ def _write(nodes: Nodes, op: Operation) -> None:
     nodes.node(kind, operands(nodes, op), **attributes(op.settings))
 
 
-_REDUCTIONS = {
-    "max_reduce": "ReduceMax",
-    "mean_reduce": "ReduceMean",
-    "min_reduce": "ReduceMin",
-    "sum_reduce": "ReduceSum",
-}
-
-
-@writer(*_REDUCTIONS)
+@writer(*REDUCTION_OPERATORS)
 def _reduce(nodes: Nodes, op: Operation) -> None:
     """OpenVINO 2026.4 puts the elements of a reduction that keeps its axes in another order,
     where its operand has got axes behind them.
     """
-    kind, (x, axes) = _REDUCTIONS[op.name], _with_list("axes")(nodes, op)
+    kind, (x, axes) = REDUCTION_OPERATORS[op.name], _with_list("axes")(nodes, op)
     if not nodes.is_portable:
         nodes.node(kind, [x, axes])
         return
     hint = f"{nodes.results[0]}_without_axes"
     reduced = nodes.node(kind, [x, axes], hint=hint, keepdims=0)
     nodes.node("Unsqueeze", [reduced, axes])
+
+
+@writer("squeeze")
+def _squeeze(nodes: Nodes, op: Operation) -> None:
+    if reduction := nodes.squeezed.get(op):
+        kind, operands = REDUCTION_OPERATORS[reduction.name], _with_list("axes")
+        nodes.node(kind, operands(nodes, reduction), keepdims=0)
+    else:
+        nodes.node("Squeeze", _with_list("axes")(nodes, op))
 
 
 @writer("cast")
