@@ -81,8 +81,11 @@ def max_pool_lowered(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     x, windows = _without_rest(emit, x, windows)
     if not moving_axes(windows):
         return [x]
-    if _is_as_it_was(op, x, windows) and (form := _other_form(op)):
-        return [form(emit, op, windows)]
+    if _is_as_it_was(op, x, windows):
+        if are_dilated(windows):
+            return [maxima_by_place(emit, x, windows)]
+        if form := _other_form(op):
+            return [form(emit, op, windows)]
     return [emit("max_pool", x, border="ignore", **_as_read(windows))]
 
 
@@ -118,7 +121,8 @@ def _mean_by_count(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
 
 
 def _is_as_it_was(op: Operation, x: Tensor, windows: Windows) -> bool:
-    return x is op.inputs[0] and windows == windows_of(op)
+    is_same = x is op.inputs[0] and windows == windows_of(op)
+    return is_same and op.settings.items() >= _as_read(windows).items()
 
 
 def _from_stride_to_stride(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
@@ -127,10 +131,6 @@ def _from_stride_to_stride(emit: Emitter, op: Operation, windows: Windows) -> Te
     ranges = ((a, (c.down - 1) * c.stride + 1, c.stride) for a, c in moving)
     taken = {a: Positions(0, end, step) for a, end, step in ranges}
     return take(emit, op.inputs[0], taken)
-
-
-def _place_by_place(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
-    return maxima_by_place(emit, op.inputs[0], windows)
 
 
 def _in_one_volume(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
@@ -143,7 +143,6 @@ def _in_one_volume(emit: Emitter, op: Operation, windows: Windows) -> Tensor:
 # Of pools that engines have wrong with these settings, though all others are as they want.
 _OTHER_FORMS: Sequence[tuple[when.Condition, Callable[..., Tensor]]] = (
     (when.sampling, _from_stride_to_stride),
-    (when.dilated, _place_by_place),
     (when.several_volumes, _in_one_volume),
 )
 
