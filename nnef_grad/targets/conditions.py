@@ -123,11 +123,16 @@ def runs_out_of_axes(op: Operation) -> bool:
     return False
 
 
+def is_several(shape: Shape) -> bool:
+    """Whether there may be more than one element."""
+    return not {*shape} <= {1}
+
+
 # Of the two that are chosen from, only the second is broadcast, and is more than a number.
 second_choice_broadcast = Condition(
     lambda op: (
         _operand(op, 1) == _result(op) != _operand(op, 2)
-        and bool({*_operand(op, 2)} - {1})
+        and is_several(_operand(op, 2))
     )
 )
 # The condition of a choice is known.
@@ -146,7 +151,7 @@ literal_integers = Condition(lambda op: int in map(type, op.operands))
 broadcast_operand = Condition(lambda op: _operand(op) != _result(op))
 # A tensor of several elements is broadcast.
 broadcast_tensor = Condition(
-    lambda op: any(x.shape != _result(op) and {*x.shape} - {1} for x in op.inputs)
+    lambda op: any(x.shape != _result(op) and is_several(x.shape) for x in op.inputs)
 )
 # A tensor among the operands has another rank than the result.
 unequal_ranks = Condition(

@@ -14,7 +14,7 @@ from nnef_grad.emit.evaluation import Evaluator, instantiate_body
 from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.shape import reshaped
-from nnef_grad.targets.conditions import outer_factors
+from nnef_grad.targets.conditions import is_several, outer_factors
 from nnef_grad.targets.forms import form
 from nnef_grad.targets.registry import WRITTEN, Relations, each, is_instance, lowering
 from nnef_grad.targets.shape import fill
@@ -51,9 +51,10 @@ def select_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
 def gt_lowered(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """With tensors of several elements as large as the result."""
     shape = op.outputs[0].shape
-    is_several = [bool({*shape_of(x)} - {1}) for x in op.operands]
-    pairs = zip(op.operands, is_several, strict=True)
-    return [emit("gt", *(fill(emit, x, shape) if s else x for x, s in pairs))]
+    filled = (
+        fill(emit, x, shape) if is_several(shape_of(x)) else x for x in op.operands
+    )
+    return [emit("gt", *filled)]
 
 
 def _aligned(emit: Emitter, x: Operand, rank: int, hint: str) -> Operand:

@@ -95,6 +95,10 @@ def copy_outputs(graph: Graph) -> Graph:
     return _copied(graph, [op for op in graph.operations if op.name in DATA])
 
 
+# What is written as another view of the same numbers: reductions get back their axes.
+_VIEWS = RESHAPING | REDUCTIONS | {"copy"}
+
+
 def copy_reshaped(graph: Graph) -> Graph:
     """The graph with copies as outputs where something else reads what is reshaped, as sums
     and copies are when they are written, or a function of that: MNN has other values there.
@@ -103,7 +107,7 @@ def copy_reshaped(graph: Graph) -> Graph:
     makers = list[Operation]()
     for op in graph.operations:
         is_function = op.name in UNARY and not reshaped.isdisjoint(op.inputs)
-        if is_function or op.name in RESHAPING | REDUCTIONS | {"copy"}:
+        if is_function or op.name in _VIEWS:
             reshaped.update(op.outputs)
             if not read.isdisjoint(op.outputs):
                 makers.append(op)

@@ -377,9 +377,7 @@ def _slice(nodes: Nodes, op: Operation) -> None:
     # What goes back has other elements in MNN.
     turned = [a for a, p in taken.items() if nodes.is_portable and _is_turned(p)]
     for axis in turned:
-        first, step = (p := taken.pop(axis)).start, p.step
-        places = [first + i * step for i in range(p.count)]
-        indices = nodes.constant(places, np.int64, "indices")
+        indices = nodes.constant([*taken.pop(axis)], np.int64, "indices")
         hint = f"{nodes.results[0]}_turned" if taken else ""
         name = nodes.node("Gather", [name, indices], hint, axis=axis)
     if taken or not turned:
