@@ -132,10 +132,15 @@ def test_other_targets_are_no_targets_of_files(tmp_path: Path) -> None:
 def test_engines_compute_it_right(tmp_path: Path, engine: str, name: str) -> None:
     """Each in a process of its own: `pip install --group engines`, `make npm`."""
     needs(engine)
-    backward, fed, data = _example(name)
-    case = Case(nnef_grad.dumps(backward), fed, data)
-    (outcome,) = run(engine, [case])
-    verdict = compare(outcome, nnef_grad.evaluate(backward, fed, data))
+    _check(engine, *_example(name))
+
+
+def _check(
+    engine: str, graph: nnef_grad.Graph | Backward, fed: Arrays, data: Arrays
+) -> None:
+    """What an engine computes is what the interpreter does."""
+    (outcome,) = run(engine, [Case(nnef_grad.dumps(graph), fed, data)])
+    verdict = compare(outcome, nnef_grad.evaluate(graph, fed, data))
     assert verdict.word == "ok", verdict
 
 
@@ -167,10 +172,7 @@ def test_windows_of_single_elements(engine: str, name: str) -> None:
     random, text = np.random.default_rng(1), SINGLE.replace("FIRST", BY_STRIDE[name])
     fed = {name: random.standard_normal((2, 4, 5, 6)) for name in "xg"}
     data = {"w": random.standard_normal((4, 1, 1, 1))}
-    expected = nnef_grad.evaluate(nnef_grad.loads(text), fed, data)
-    (outcome,) = run(engine, [Case(text, fed, data)])
-    verdict = compare(outcome, expected)
-    assert verdict.word == "ok", verdict
+    _check(engine, nnef_grad.loads(text), fed, data)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -195,10 +197,7 @@ def test_a_training_step(engine: str, batch_statistics: float | None) -> None:
     }
     labels = zip(step.graph.labels.values(), step.graph.variables, strict=True)
     data = {label: random.random(x.shape) + 0.5 for label, x in labels}
-    expected = nnef_grad.evaluate(step.graph, fed, data)
-    (outcome,) = run(engine, [Case(nnef_grad.dumps(step.graph), fed, data)])
-    verdict = compare(outcome, expected)
-    assert verdict.word == "ok", verdict
+    _check(engine, step.graph, fed, data)
 
 
 SQUARES = """version 1.0;
