@@ -111,11 +111,13 @@ def mnn(path, feeds, backend="CPU"):
     read = {name for node in graph.node for name in node.input}
     given = [x.name for x in graph.input if x.name in read]
     made = [x.name for x in graph.output]
-    settings = {
-        "backend": getattr(expr.Backend, backend),
-        "precision_mode": expr.PrecisionMode.High,
-    }
-    network = MNN.nn.load_module_from_file(f"{path}.mnn", given, made, **settings)
+    settings = {"backend": backend, "precision": "high"}
+    runtime = MNN.nn.create_runtime_manager((settings,))
+    # Copies of copies are not fused (GEOMETRY_COMPUTE_MASK): that leaves elements out.
+    runtime.set_hint(4, 0xFFFE)
+    network = MNN.nn.load_module_from_file(
+        f"{path}.mnn", given, made, runtime_manager=runtime
+    )
     inputs = []
     for array in (feeds[name] for name in given):
         is_float = array.dtype.kind == "f"

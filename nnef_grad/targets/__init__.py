@@ -181,6 +181,7 @@ _FIRST: _Passes = (
 _ALWAYS: _Passes = (
     ("tract", move_casts_up),
     ("tract converter", passes.add_biases),
+    ("engines", passes.add_computed_biases),
 )
 _LAST: _Passes = (
     (ALL, partial(without_detours, joins=True)),
@@ -208,7 +209,9 @@ def _in_rounds(graph: Graph, target: str, common: CommonSubset, last: _Passes) -
     graph = run(prune, run(matrix.join_products, graph))
     lacks = has_open_filter if "tract" in common.names else lambda op: False
     graph = run(choose_forms, graph, _ALL[target], lacks)
-    kept = {t for op in graph.operations if op.name == "copy" for t in op.outputs}
+    # A copy is no tensor of its own in ONNX, and MNN writes into its memory.
+    of_graph = () if "onnx" in common.names else graph.operations
+    kept = {t for op in of_graph if op.name == "copy" for t in op.outputs}
     graph = _applied(_FIRST, graph, common)
     for _ in range(_MOST_ROUNDS):
         changed = _round(graph, common, kept, last)

@@ -364,6 +364,16 @@ def add_biases(op: Operation, near: Relations) -> Decompose | None:
     return _added
 
 
+@each("conv", "deconv")
+def add_computed_biases(op: Operation, near: Relations) -> Decompose | None:
+    """Biases that are computed, or given, are added after filters that are not: MNN refuses
+    them, or adds others.
+    """
+    makers = map(near.producer, op.operands[1:])
+    w, bias = ("" if maker is None else maker.name for maker in makers)
+    return None if w == "external" or bias in {"", *DATA} else _added
+
+
 def _added(emit: Emitter, op: Operation) -> Sequence[Operand]:
     *operands, bias = op.operands
     unbiased = emit(op.name, *operands, **op.settings, hint="unbiased")

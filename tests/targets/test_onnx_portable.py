@@ -51,6 +51,18 @@ MODELS = {
     "moments": "m, v = moments(x, axes = [0, 2]); y = add(m, v);",
     "one row": "w = variable(shape = [2, 1], label = 'w'); z = exp(gather(w, argmax_reduce("
     "sum_reduce(x, axes = [2]), axes = [2]), axis = 1)); y = mul(sin(z), z);",
+    "given bias": "w = variable(shape = [2, 2, 2, 2], label = 'w');"
+    " b = mean_reduce(squeeze(sum_reduce(x, axes = [2, 3]), axes = [2, 3]),"
+    " axes = [0]); y = conv(x, w, b);",
+    "given bias of a deconvolution": "w = variable(shape = [2, 3, 2, 2], label = 'w'); b ="
+    " reshape(slice(x, axes = [0, 1, 2, 3], begin = [0, 0, 0, 0], end = [1, 1, 1, 3]),"
+    " shape = [1, 3]); y = deconv(x, w, b);",
+    "one element": "c = variable(shape = [1, 1, 1, 1], label = 'c'); w = variable(shape ="
+    " [3, 2, 1, 1], label = 'w'); d = variable(shape = [1], label = 'd');"
+    " y = div(c, exp(sub(d, conv(x, w, 0.0))));",
+    "cut": "apart = reshape(x, shape = [4, 1, 49]); zeros = constant(shape = [4, 1, 49], value ="
+    " [0.0]); between = reshape(concat([apart, zeros], axis = 1), shape = [8, 49]);"
+    " y = slice(between, axes = [0], begin = [1], end = [7]);",
     "rows": "w = variable(shape = [7, 4], label = 'w');"
     "flat = squeeze(max_reduce(x, axes = [1, 2, 3]), axes = [1, 2, 3]);"
     "rows = gather(w, i, axis = 0); y = mul(rows, flat);",
@@ -173,6 +185,21 @@ def test_windows_of_single_elements(engine: str, name: str) -> None:
     fed = {name: random.standard_normal((2, 4, 5, 6)) for name in "xg"}
     data = {"w": random.standard_normal((4, 1, 1, 1))}
     _check(engine, nnef_grad.loads(text), fed, data)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_copies_that_are_results(engine: str) -> None:
+    """MNN writes what is computed of a copy where the copy is."""
+    needs(engine)
+    graph = nnef_grad.loads(
+        "version 1.0; graph net(x) -> (c, z) { x = external(shape = [1, 2, 1, 2]);"
+        " [a, b, c] = copy_n(x, times = 3); z = tanh(a); }"
+    )
+    backward = nnef_grad.differentiate(graph, with_outputs=True)
+    random, inputs = np.random.default_rng(4), backward.graph.input_names
+    _check(
+        engine, backward, {n: random.standard_normal((1, 2, 1, 2)) for n in inputs}, {}
+    )
 
 
 @pytest.mark.parametrize("engine", ENGINES)

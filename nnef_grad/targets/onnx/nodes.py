@@ -285,9 +285,10 @@ class Nodes:
             return name
         key = value, rank
         if key not in self._known:
-            axes = list(range(value.rank, rank))
-            operands = [name, self.constant(axes, np.int64, "axes")]
-            self._known[key] = self.node("Unsqueeze", operands, f"{name}_aligned")
+            low, high = sorted((value.rank, rank))
+            kind = "Unsqueeze" if value.rank < rank else "Squeeze"
+            operands = [name, self.constant([*range(low, high)], np.int64, "axes")]
+            self._known[key] = self.node(kind, operands, f"{name}_aligned")
         return self._known[key]
 
     def constant(self, value: Any, dtype: type, hint: str) -> str:

@@ -14,12 +14,13 @@ from onnx.helper import np_dtype_to_tensor_dtype
 
 from nnef_grad.frontends.onnx.operations import elementwise
 from nnef_grad.graph.extents import Dimension, has_symbols
-from nnef_grad.graph.ir import ARGSORT, LOOP, Operand, Operation, Tensor
+from nnef_grad.graph.ir import ARGSORT, LOOP, Operand, Operation, Tensor, shape_of
 from nnef_grad.graph.loops import loop_of
 from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.parts import slice_positions
 from nnef_grad.ops.shape import Positions
 from nnef_grad.ops.windows import AxisWindows, is_reverse, windows_of
+from nnef_grad.targets.conditions import is_several
 from nnef_grad.targets.onnx.nodes import REDUCTION_OPERATORS, Nodes, writer
 from nnef_grad.targets.onnx.precision import DOUBLE
 from nnef_grad.targets.tensors import DTYPES
@@ -54,9 +55,19 @@ def _first(nodes: Nodes, op: Operation) -> list[str]:
 
 
 def _aligned(nodes: Nodes, op: Operation) -> list[str]:
-    """Operands of one type, in the rank of the result."""
-    dtype = next((x.dtype for x in op.inputs), _dtype(op.operands[0]))
-    return [nodes.operand(x, dtype, op.outputs[0].rank) for x in op.operands]
+    """Operands of one type, in the rank of the result; a single element needs none beside a
+    tensor of that rank. In MNN a known one that has it must not come first.
+    """
+    dtype, y = next((x.dtype for x in op.inputs), _dtype(op.operands[0])), op.outputs[0]
+    whole = is_several(y.shape) and any(x.shape == y.shape for x in op.inputs)
+    first = 0 if nodes.is_portable else None
+    ranks = (first, *[None] * len(op.operands[1:]))
+    return [
+        nodes.operand(
+            x, dtype, y.rank if is_several(shape_of(x)) or not whole else rank
+        )
+        for x, rank in zip(op.operands, ranks, strict=True)
+    ]
 
 
 def _chosen(nodes: Nodes, op: Operation) -> list[str]:
