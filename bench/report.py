@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -188,9 +189,11 @@ def summary(rows: Sequence[Row]) -> str:
 
 def brief(row: Row) -> str:
     """What one network shows, in a line."""
-    name = "backward / forward"
-    (outcome,) = (x for x in outcomes([row]) if x.comparison.name == name)
+    forward, backward = (
+        statistics.median(row.seconds[program]) for program in ("forward", "backward")
+    )
     return (
-        f"{row.net} in {row.runtime}: the gradients of all variables take"
-        f" {outcome.median:.1f} times as long as the forward graph"
+        f"{row.net}, batch {row.batch}, in {row.runtime}: the gradients of all variables in"
+        f" {backward * 1e3:.0f} ms, {backward / forward:.1f} times the forward graph's"
+        f" {forward * 1e3:.0f} ms (beside PyTorch: docs/speed.md)"
     )
