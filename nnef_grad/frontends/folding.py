@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.autodiff.ranges import EXACT_IN_DOUBLE
 from nnef_grad.base.arrays import Array
 from nnef_grad.emit.arguments import bind
 from nnef_grad.emit.emitter import Emitter
@@ -24,6 +23,7 @@ from nnef_grad.interpreter.execution import execute
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.types import GENERIC, ArrayType, TensorType, Type
 from nnef_grad.ops.costs import multiply_adds
+from nnef_grad.ops.ranges import EXACT_IN_DOUBLE
 from nnef_grad.ops.registry import OpSet
 
 # The results of these are integers where their operands are; some of them are truncated.

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.autodiff.ranges import EXACT, Range, Ranges
+from nnef_grad.autodiff.ranges import Ranges
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import InvalidGraphError, Problem, located, suggestion
 from nnef_grad.base.source import NOWHERE, Span
@@ -49,6 +49,7 @@ from nnef_grad.language.types import (
     TensorType,
 )
 from nnef_grad.ops.orders import DECLARED
+from nnef_grad.ops.ranges import EXACT, Range
 from nnef_grad.ops.shape import number, reshaped
 from nnef_grad.ops.traits import FED
 

@@ -12,7 +12,6 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from nnef_grad.autodiff.ranges import EXACT
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import InvalidGraphError, Problem
 from nnef_grad.base.source import Span
@@ -23,6 +22,7 @@ from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.graph.learning import current_facts
 from nnef_grad.graph.quotients import exact_quotient
 from nnef_grad.ops.join import BLOCK, positions
+from nnef_grad.ops.ranges import EXACT
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

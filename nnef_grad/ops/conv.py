@@ -9,17 +9,21 @@ stride and dilation exchanged, or a product of matrices where nothing slides.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
 from nnef_grad.graph.extents import Dimension, has_symbols
-from nnef_grad.graph.ir import Operation, Shape, Tensor
+from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.learning import all_equal, equal
+from nnef_grad.ops.batching import Many, batching
+from nnef_grad.ops.costs import cost
 from nnef_grad.ops.elementwise import fits_into
+from nnef_grad.ops.linear import in_one, linear
 from nnef_grad.ops.parts import section
 from nnef_grad.ops.registry import Emit, ShapeError, require, shape, vjp
-from nnef_grad.ops.shape import reshaped
+from nnef_grad.ops.shape import in_batch, reshaped, transposed
 from nnef_grad.ops.windows import (
     BORDERS,
     Windows,
@@ -276,3 +280,116 @@ def _by_channel(emit: Emit, x: Tensor, groups: Dimension, side: str) -> Tensor:
 def _exchanged(emit: Emit, x: Tensor, hint: str | None = None) -> Tensor:
     """Batch and channels change places."""
     return emit("transpose", x, axes=[1, 0, *range(2, x.rank)], hint=hint)
+
+
+# ---- Batching ----
+
+# A filter with more elements than this makes too many operations.
+_MOST_PLACES = 1000
+
+
+@batching("conv", "deconv")
+def conv_batching(op: Many) -> Sequence[Any]:
+    """The new axis goes into the batch or, with many filters, into the channels."""
+    x, w, *_ = op.operation.inputs
+    if w in op.many:
+        convolved = _by_groups(op, x, w) if x in op.many else _by_channels(op, x, w)
+    elif x in op.many:
+        batched = _convolved(op, in_batch(op, x), w, op.whole[2])
+        convolved = reshaped(op.emit, batched, op.whole)
+    else:
+        convolved = op.aligned(*op.again(x, w))
+    return (op.emit("add", convolved, op.aligned(op.operation.operands[2])),)
+
+
+def _by_groups(op: Many, x: Tensor, w: Tensor) -> Tensor:
+    """Many filters on as many images make as many times the groups; these have a number."""
+    if has_symbols(op.count):
+        return _by_places(op, x, w)
+    many, order, (batch, channels, *extents) = op.count, (1, 0, 2), x.shape
+    merged = (batch, many * channels, *extents)
+    images = _rearranged(op.emit, op.many[x], (many, batch), order, merged, "images")
+    shape = (many * w.shape[0], *w.shape[1:])
+    filters = reshaped(op.emit, op.many[w], shape, hint="filters")
+    groups = many * groups_of(op.operation)
+    convolved = _convolved(op, images, filters, many * op.whole[2], groups=groups)
+    return _rearranged(op.emit, convolved, (batch, many), order, op.whole, "channels")
+
+
+def _by_places(op: Many, x: Tensor, w: Tensor) -> Tensor:
+    """Each element of the result is a product of many filters and as many images."""
+    emit, groups, windows = op.emit, groups_of(op.operation), windows_of(op.operation)
+    is_whole = op.operation.name == "conv" and not has_symbols(windows.down)
+    if not is_whole or prod(windows.down) > _MOST_PLACES:
+        raise op.refusal(f"filters, whose number '{op.count}' is open,")
+    batch, depth = x.shape[0], w.shape[1]
+    padding = [(0, 0)] * 3 + [*windows.padding]
+    padded = emit("pad", op.many[x], padding=padding, hint="padded")
+    shape = (op.count, batch, groups, depth, *padded.shape[3:])
+    images = transposed(emit, reshaped(emit, padded, shape, "apart"), (0, 2, 1))
+    elements = depth * prod(windows.size)
+    shape = (op.count, groups, w.shape[0] // groups, elements)
+    filters = reshaped(emit, op.many[w], shape, hint="filters")
+    places = []
+    for at in product(*map(range, windows.down)):
+        begin = [i * axis.stride for i, axis in zip(at, windows.axes, strict=True)]
+        reach = [(axis.size - 1) * axis.dilation + 1 for axis in windows.axes]
+        end = [i + extent for i, extent in zip(begin, reach, strict=True)]
+        axes, stride = [*range(4, images.rank)], windows.dilation
+        window = emit("slice", images, axes=axes, begin=begin, end=end, stride=stride)
+        shape = (op.count, groups, batch, elements)
+        rows = reshaped(emit, window, shape, hint="rows")
+        places.append(emit("matmul", rows, filters, transposeB=True, hint="place"))
+    by_group = emit("stack", places, axis=4, hint="places")
+    by_image = transposed(emit, by_group, (0, 2, 1), hint="by_image")
+    return reshaped(emit, by_image, op.whole)
+
+
+def _by_channels(op: Many, x: Tensor, w: Tensor) -> Tensor:
+    """Many filters on the same images give as many times the channels."""
+    many, groups, (first, second, *window) = op.count, groups_of(op.operation), w.shape
+    if op.operation.name == "deconv":
+        apart, shape = (many, first), (first, many * second, *window)
+    else:
+        apart, shape = (many, groups), (many * first, second, *window)
+    filters = _rearranged(op.emit, op.many[w], apart, (1, 0, 2), shape, "filters")
+    convolved = _convolved(op, x, filters, many * op.whole[2], groups=groups)
+    parts, order = (x.shape[0], groups, many), (2, 0, 1, 3)
+    return _rearranged(op.emit, convolved, parts, order, op.whole, "channels")
+
+
+def _convolved(
+    op: Many, images: Tensor, filters: Tensor, channels: Dimension, **attributes: Any
+) -> Tensor:
+    """The operation on other images, with other filters, which give some channels."""
+    shape = op.operation.settings.get("output_shape")
+    if shape:
+        attributes["output_shape"] = (images.shape[0], channels, *shape[2:])
+    convolved: Tensor
+    (convolved,) = op.again(images, filters, hint="convolved", **attributes)
+    return convolved
+
+
+def _rearranged(
+    emit: Emit, x: Tensor, apart: Shape, order: Shape, shape: Shape, hint: str
+) -> Tensor:
+    """The elements in another order of the leading axes that they are split into."""
+    extents = (*apart, prod(x.shape) // prod(apart))
+    moved = reshaped(emit, x, extents, hint=f"{hint}_apart")
+    proper = [axis for axis in order if extents[axis] != 1]
+    if proper != sorted(proper):
+        moved = emit("transpose", moved, axes=order, hint=f"{hint}_in_order")
+    return reshaped(emit, moved, shape, hint=hint)
+
+
+# ---- Linearity, costs ----
+
+linear("conv", "deconv")(in_one)
+
+
+@cost("conv", "deconv", "separable_conv", "separable_deconv")
+def filter_cost(op: Operation) -> Any:
+    """Each window in each item of the batch, times all elements of its filters."""
+    _, *filters, _ = op.operands
+    down = (op.inputs if is_reverse(op) else op.outputs)[0].shape
+    return down[0] * prod(down[2:]) * sum(prod(shape_of(f)) for f in filters)

@@ -11,7 +11,8 @@ Windows are counted whole, as if the padding were stored: most runtimes compute 
 and a convolution costs the same whichever way it is written. A reverse operation costs
 what its adjoint does. A bias, what is done element by element, maxima, comparisons and
 what only moves elements count nothing: their cost is the memory that they move. So does
-an operation of the user's own, of which nothing is known.
+an operation of the user's own, of which nothing is known. The costs stand with their
+operations, in the file of each family.
 """
 
 from __future__ import annotations
@@ -23,10 +24,9 @@ from itertools import accumulate
 from math import prod
 from typing import Any
 
-from nnef_grad.graph.ir import LOOP, Graph, Operation, Tensor, shape_of
-from nnef_grad.graph.loops import loop_of, steps_of
-from nnef_grad.ops.traits import BIASED, FED, LOCAL_NORMALIZATION, RESHAPING, SOURCES
-from nnef_grad.ops.windows import is_reverse, windows_of
+from nnef_grad.graph.ir import Graph, Operation, Tensor, shape_of
+from nnef_grad.ops.registry import Function, enter
+from nnef_grad.ops.traits import FED, RESHAPING, SOURCES
 
 # The bytes of an element by its type. Scalars are stored in single precision.
 ITEM_BYTES = {"scalar": 4, "integer": 4, "logical": 1, "string": 0}
@@ -34,7 +34,7 @@ ITEM_BYTES = {"scalar": 4, "integer": 4, "logical": 1, "string": 0}
 
 def multiply_adds(operation: Operation) -> Any:
     """How many multiply-adds an operation takes: with open sizes, an extent."""
-    count = MULTIPLY_ADDS.get(operation.name)
+    count = COSTS.get(operation.name)
     return 0 if count is None else count(operation)
 
 
@@ -62,75 +62,24 @@ READ = frozenset({"slice", "gather", "sample", "nearest_downsample"})
 
 # ---- Multiply-adds ----
 
+# Of an operation; those that are not here take none.
+Cost = Callable[[Operation], Any]
+COSTS: dict[str, Cost] = {}
 
-def _elements(op: Operation) -> Any:
+
+def cost(*names: str) -> Callable[[Function], Function]:
+    """Enters how many multiply-adds the named operations take."""
+    return partial(enter, COSTS, names)
+
+
+def elements(op: Operation) -> Any:
+    """How many elements a result has."""
     return prod(op.outputs[0].shape)
 
 
-def _filtered(op: Operation) -> Any:
-    """Each window in each item of the batch, times all elements of its filters."""
-    _, *filters, _ = op.operands
-    down = (op.inputs if is_reverse(op) else op.outputs)[0].shape
-    return down[0] * prod(down[2:]) * sum(prod(shape_of(f)) for f in filters)
-
-
-def _multiplied(op: Operation) -> Any:
-    """The inner extent for each element of the product."""
-    inner = -2 if op.settings.get("transposeA") else -1
-    return _elements(op) * op.inputs[0].shape[inner]
-
-
-def _summed_windows(op: Operation) -> Any:
-    """Each window, times all of its elements."""
-    windows = windows_of(op)
-    return prod(windows.down) * prod(windows.size)
-
-
-def _summed_around(op: Operation) -> Any:
-    """A window around each element."""
-    return _elements(op) * prod(op.attributes["size"])
-
-
-def _summed(op: Operation) -> Any:
-    """Each element of the operand once."""
+def each_element(op: Operation) -> Any:
+    """A multiply-add for each element of the operand."""
     return prod(shape_of(op.operands[0]))
-
-
-def _sampled_regions(op: Operation) -> Any:
-    """For each sample the two elements next to it along each spatial axis."""
-    samples = _elements(op) * prod(op.attributes.get("sampling_rate", ()))
-    return samples * prod(2 for _ in op.attributes["output_size"])
-
-
-def _steps(op: Operation) -> Any:
-    """Those of the body of a loop, at each step."""
-    return steps_of(op) * sum(map(multiply_adds, loop_of(op).body.operations))
-
-
-MULTIPLY_ADDS: dict[str, Callable[[Operation], int]] = {
-    LOOP: _steps,
-    **dict.fromkeys(BIASED - {"linear"}, _filtered),
-    **dict.fromkeys(("matmul", "linear"), _multiplied),
-    **dict.fromkeys(("box", "debox", "avg_pool", "rms_pool"), _summed_windows),
-    **dict.fromkeys(("sum_reduce", "mean_reduce", "area_downsample"), _summed),
-    **dict.fromkeys(("softmax", "l1_normalization", "l2_normalization"), _summed),
-    # Elements that meet are added.
-    "desample": _summed,
-    "moments": lambda op: 2 * _summed(op),
-    **dict.fromkeys(LOCAL_NORMALIZATION, _summed_around),
-    "local_contrast_normalization": lambda op: 2 * _summed_around(op),
-    # For each element the two next to it along each axis that grows.
-    "multilinear_upsample": lambda op: (
-        _elements(op) * prod(2 for factor in op.attributes["factor"] if factor > 1)
-    ),
-    # Regions are data: each may be the whole of the feature maps.
-    "avg_roi_pool": lambda op: op.inputs[1].shape[0] * prod(op.inputs[0].shape[1:]),
-    **dict.fromkeys(("roi_resample", "max_roi_align"), _sampled_regions),
-    # The samples, and the sum of those of a cell.
-    "avg_roi_align": lambda op: (
-        _sampled_regions(op) + _elements(op) * prod(op.attributes["sampling_rate"])
-    ),
-}
 
 
 # ---- For people ----

@@ -12,8 +12,12 @@ from typing import Any, cast
 from nnef_grad.graph.extents import Dimension, has_symbols, may_exceed
 from nnef_grad.graph.ir import LOOP, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.learning import all_equal, equal, reaches
-from nnef_grad.graph.loops import Loop
+from nnef_grad.graph.loops import Loop, loop_of, steps_of
+from nnef_grad.ops.batching import Many, along_axis, batching, changed
+from nnef_grad.ops.costs import cost, multiply_adds
+from nnef_grad.ops.linear import in_all, in_first, linear
 from nnef_grad.ops.parts import place, section
+from nnef_grad.ops.ranges import of_first, value_range
 from nnef_grad.ops.registry import Emit, Shapes, check_results, require, shape, vjp
 from nnef_grad.ops.shape import (
     check_axis,
@@ -275,3 +279,27 @@ def loop_shape(*operands: Shape, loop: Loop) -> Shapes:
         part = loop.body.outputs[index].shape
         results.append(with_extent(part, way.axis, part[way.axis] * count))
     return results if len(results) != 1 else results[0]
+
+
+# ---- Batching, linearity, ranges, costs ----
+
+batching("concat", "split", "stack", "unstack")(along_axis)
+batching("tile")(changed(repeats=lambda repeats: (1, *repeats)))
+linear("split", "unstack", "tile", "gather")(in_first)
+linear("concat", "stack")(in_all)
+value_range("concat", "split", "stack", "unstack", "tile", "gather")(of_first)
+
+
+@batching("gather")
+def gather_batching(op: Many) -> Sequence[Any]:
+    """Along an axis one further; the indices are the same for all values."""
+    x, indices = op.operation.operands
+    if indices in op.many:
+        raise op.refusal("indices")
+    return op.again(op.aligned(x), indices, axis=op.operation.settings["axis"] + 1)
+
+
+@cost(LOOP)
+def loop_cost(op: Operation) -> Any:
+    """That of the body of a loop, at each step."""
+    return steps_of(op) * sum(map(multiply_adds, loop_of(op).body.operations))

@@ -1,41 +1,55 @@
-"""Operations that are linear in some of their operands, if the others are given."""
+"""Operations that are linear in some of their operands, if the others are given. Where each is
+stands with it, in the file of its family.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 from nnef_grad.graph.ir import Operand, Operation, Tensor
-from nnef_grad.ops.traits import COPYING, MOVING, PRODUCTS, SAMPLING
+from nnef_grad.ops.registry import Function, enter
 
-# In the first one; in one of the first two, without an addend; and in all of them together.
-_IN_FIRST = {*COPYING, *(MOVING - {"concat", "stack"}), *SAMPLING, "neg", "div", "gather",
-             "sum_reduce", "mean_reduce", "box", "avg_pool"}  # fmt: skip
-_IN_ONE = PRODUCTS | {"mul"}
-_IN_ALL = {"add", "sub", "add_n", "concat", "stack"}
+# Whether an operation is linear, given for each operand whether a part of it is, and whether all
+# of it is.
+LinearRule = Callable[[Operation, Sequence[bool], Sequence[bool]], bool]
+LINEAR: dict[str, LinearRule] = {}
+
+
+def linear(*names: str) -> Callable[[Function], Function]:
+    """Enters where the named operations are linear."""
+    return partial(enter, LINEAR, names)
 
 
 def is_linear(op: Operation, linear: Collection[Tensor]) -> bool:
     """Whether the results of an operation are linear in what these tensors are linear in, some
     of which are operands, if its other operands do not depend on it; 0.0 is, in anything.
     """
-    are = [*_which(op.operands, linear)]
-    if op.name in _IN_FIRST:
-        return are[0] and not any(are[1:])
-    if op.name in _IN_ONE:
-        return sum(are[:2]) == 1 and op.operands[2:] in ((), (0.0,))
-    if op.name == "select":
-        return not are[0] and _are_all(op.operands[1:], linear)
-    if op.name == "pad":
-        return bool(op.settings["border"] != "constant" or op.settings["value"] == 0.0)
-    return op.name in _IN_ALL and _are_all(op.operands, linear)
+    if (rule := LINEAR.get(op.name)) is None:
+        return False
+    parts = [x if isinstance(x, tuple) else (x,) for x in op.operands]
+    some = [any(isinstance(x, Tensor) and x in linear for x in part) for part in parts]
+    whole = [all(_is_in(x, linear) for x in part) for part in parts]
+    return rule(op, some, whole)
 
 
-def _which(operands: Sequence[Operand], linear: Collection[Tensor]) -> Iterator[bool]:
-    for operand in operands:
-        parts = operand if isinstance(operand, tuple) else (operand,)
-        yield any(isinstance(x, Tensor) and x in linear for x in parts)
+def _is_in(x: Operand, linear: Collection[Tensor]) -> bool:
+    return x in linear if isinstance(x, Tensor) else x == 0.0
 
 
-def _are_all(operands: Sequence[Operand], linear: Collection[Tensor]) -> bool:
-    parts = [x for o in operands for x in (o if isinstance(o, tuple) else (o,))]
-    return all(x in linear if isinstance(x, Tensor) else x == 0.0 for x in parts)
+# ---- Rules that several families have ----
+
+
+def in_first(op: Operation, some: Sequence[bool], whole: Sequence[bool]) -> bool:
+    """In the first operand alone."""
+    return some[0] and not any(some[1:])
+
+
+def in_one(op: Operation, some: Sequence[bool], whole: Sequence[bool]) -> bool:
+    """In one of the first two, without an addend."""
+    return sum(some[:2]) == 1 and op.operands[2:] in ((), (0.0,))
+
+
+def in_all(op: Operation, some: Sequence[bool], whole: Sequence[bool]) -> bool:
+    """In all of them together."""
+    return all(whole)

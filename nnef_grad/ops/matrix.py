@@ -4,9 +4,14 @@ batches.
 
 from __future__ import annotations
 
-from nnef_grad.graph.ir import Shape
+from typing import Any
+
+from nnef_grad.graph.ir import Operation, Shape
 from nnef_grad.graph.learning import equal
+from nnef_grad.ops.batching import batching, elementwise
+from nnef_grad.ops.costs import cost, elements
 from nnef_grad.ops.elementwise import broadcast
+from nnef_grad.ops.linear import in_one, linear
 from nnef_grad.ops.registry import require, shape
 
 
@@ -28,3 +33,17 @@ def linear_shape(input: Shape, filter: Shape, bias: Shape) -> Shape:
     """The product with the transposed filter, to which the bias is broadcast."""
     product = matmul_shape(input, filter, transposeA=False, transposeB=True)
     return broadcast(product, bias)
+
+
+# ---- Batching, linearity, costs ----
+
+# The new axis is a batch of matrices.
+batching("matmul")(elementwise)
+linear("matmul", "linear")(in_one)
+
+
+@cost("matmul", "linear")
+def product_cost(op: Operation) -> Any:
+    """The inner extent for each element of the product."""
+    inner = -2 if op.settings.get("transposeA") else -1
+    return elements(op) * op.inputs[0].shape[inner]

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from typing import Any
 
-from nnef_grad.graph.ir import Shape
+from nnef_grad.graph.ir import Operation, Shape
+from nnef_grad.ops.batching import along_axes, batching, windows
+from nnef_grad.ops.costs import cost, each_element, elements
 from nnef_grad.ops.elementwise import check_fits
+from nnef_grad.ops.ranges import bounded, value_range
 from nnef_grad.ops.registry import require, shape
 from nnef_grad.ops.shape import check_axes, check_length
 from nnef_grad.ops.traits import LOCAL_NORMALIZATION
 
+_NORMS = ("softmax", "l1_normalization", "l2_normalization")
 
-@shape("softmax", "l1_normalization", "l2_normalization")
+
+@shape(*_NORMS)
 def norm_shape(input: Shape, axes: tuple[int, ...], **attributes: Any) -> Shape:
     check_axes(axes, len(input))
     return input
@@ -47,3 +53,20 @@ for _operation, *_operands in (
     _fitted = partial(_fitted_shape, tuple(_operands))
     _fitted.__module__ = __name__
     shape(_operation)(_fitted)
+
+
+# ---- Batching, linearity, ranges, costs ----
+
+batching(*_NORMS)(along_axes)
+batching(*LOCAL_NORMALIZATION)(windows)
+value_range("softmax")(bounded(0.0, 1.0))
+cost(*_NORMS)(each_element)
+
+
+@cost(*(LOCAL_NORMALIZATION - {"local_contrast_normalization"}))
+def _around(op: Operation) -> Any:
+    """A window around each element."""
+    return elements(op) * prod(op.attributes["size"])
+
+
+cost("local_contrast_normalization")(lambda op: 2 * _around(op))

@@ -11,6 +11,8 @@ from dataclasses import replace
 from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import ARGSORT, Shape
 from nnef_grad.language.library import EXTRAS, with_fragments
+from nnef_grad.ops.batching import along_axis, batching
+from nnef_grad.ops.ranges import INF, bounded, value_range
 from nnef_grad.ops.registry import require, shape
 from nnef_grad.ops.shape import check_axis, with_extent
 
@@ -30,3 +32,9 @@ def argsort_shape(
     is_there = has_symbols((extent, last)) or last <= extent
     require(is_there, f"there are {extent} elements, and not {last}")
     return with_extent(x, axis, taken)
+
+
+# ---- Batching, ranges ----
+
+batching(ARGSORT)(along_axis)
+value_range(ARGSORT)(bounded(0.0, INF))

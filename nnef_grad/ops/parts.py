@@ -11,11 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from nnef_grad.graph.extents import Dimension, bounds, has_symbols, may_exceed
 from nnef_grad.graph.ir import Integers, Operation, Shape, Tensor
 from nnef_grad.graph.learning import reaches
 from nnef_grad.graph.quotients import maximum, minimum
+from nnef_grad.ops.batching import along_axes, batching, changed
+from nnef_grad.ops.linear import in_first, linear
+from nnef_grad.ops.ranges import Range, of_first, union, value_range
 from nnef_grad.ops.registry import Emit, require, shape, vjp
 from nnef_grad.ops.shape import (
     Positions,
@@ -335,3 +339,23 @@ _FOLDS: dict[str, Callable[[Emit, Tensor, int, Dimension, Dimension], Tensor]] =
     "reflect": partial(_fold_reflection, 1),
     "reflect-even": partial(_fold_reflection, 0),
 }
+
+
+# ---- Batching, linearity, ranges ----
+
+batching("slice")(along_axes)
+batching("pad")(changed(padding=lambda padding: ((0, 0), *padding)))
+linear("slice")(in_first)
+value_range("slice")(of_first)
+
+
+@linear("pad")
+def pad_linear(op: Operation, some: Sequence[bool], whole: Sequence[bool]) -> bool:
+    """Where what stands around the elements is one of them, or zero."""
+    return bool(op.settings["border"] != "constant" or op.settings["value"] == 0.0)
+
+
+@value_range("pad")
+def pad_range(x: Range, border: str, value: float, **attributes: Any) -> Range:
+    """The elements, and the value around them."""
+    return union(x, Range(value, value)) if border == "constant" else x

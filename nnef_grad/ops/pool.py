@@ -14,6 +14,10 @@ from typing import Any
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.graph.learning import all_equal, reaches
+from nnef_grad.ops.batching import batching, windows
+from nnef_grad.ops.costs import cost, each_element
+from nnef_grad.ops.linear import in_first, linear
+from nnef_grad.ops.ranges import INF, Range, value_range
 from nnef_grad.ops.registry import Emit, require, shape, vjp
 from nnef_grad.ops.shape import line
 from nnef_grad.ops.traits import POOLING
@@ -198,3 +202,24 @@ def _adjoint(op: Operation) -> dict[str, Any]:
     return (
         basic if is_reverse(op) else {**basic, "output_shape": windows.output_shape()}
     )
+
+
+# ---- Batching, linearity, ranges, costs ----
+
+batching(*POOLING, "debox", "sample", "desample", "max_pool_with_index")(windows)
+linear("box", "avg_pool")(in_first)
+# Elements that meet are added.
+cost("desample")(each_element)
+
+
+@value_range("box", "debox", "avg_pool", "max_pool")
+def window_range(x: Range, **attributes: Any) -> Range:
+    """Sums and means of elements, with zeros among them, and maxima."""
+    return Range(0.0 if x.lower >= 0.0 else -INF, 0.0 if x.upper <= 0.0 else INF)
+
+
+@cost("box", "debox", "avg_pool", "rms_pool")
+def window_cost(op: Operation) -> Any:
+    """Each window, times all of its elements."""
+    windows = windows_of(op)
+    return prod(windows.down) * prod(windows.size)

@@ -104,12 +104,12 @@ def check_results(count: Dimension) -> None:
 
 def shape(*names: str) -> Callable[[Function], Function]:
     """Enters the shape function of the named operations."""
-    return partial(_enter, SHAPES, names)
+    return partial(enter, SHAPES, names)
 
 
 def vjp(*names: str) -> Callable[[Function], Function]:
     """Enters the vector-Jacobian product of the named operations."""
-    return partial(_enter, RULES, names)
+    return partial(enter, RULES, names)
 
 
 def decomposition(
@@ -119,15 +119,16 @@ def decomposition(
 ) -> Callable[[Function], Function]:
     """Enters the decomposition of the named operations; see `Decomposition`."""
     entry = partial(Decomposition, applies=when, limit=limit)
-    return partial(_enter, DECOMPOSITIONS, names, entry=entry)
+    return partial(enter, DECOMPOSITIONS, names, entry=entry)
 
 
-def _enter(
+def enter(
     table: dict[str, Any],
     names: tuple[str, ...],
     function: Function,
     entry: Callable[[Function], Any] = lambda function: function,
 ) -> Function:
+    """Enters what some operations have in a table, and returns it."""
     for name in names:
         assert name not in table, f"{name} is entered twice"
         table[name] = entry(function)

@@ -7,10 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 from nnef_grad.graph.extents import Dimension, has_symbols, may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.graph.learning import all_equal, current_facts, equal, reaches
+from nnef_grad.ops.batching import Many, along_axes, batching, changed, further
+from nnef_grad.ops.linear import in_first, linear
+from nnef_grad.ops.ranges import FINITE, Range, of_first, value_range
 from nnef_grad.ops.registry import Emit, ShapeError, require, shape, vjp, volume
 
 
@@ -256,3 +260,30 @@ def number(emit: Emit, extent: Dimension) -> float | Tensor:
     total = emit("sum_reduce", ones, axes=(0,), hint="total")
     count = emit("squeeze", total, axes=(0,), hint="count")
     return emit("sub", count, 1.0, hint="number") if more else count
+
+
+# ---- Batching, linearity, ranges ----
+
+batching("squeeze", "unsqueeze")(along_axes)
+batching("transpose")(changed(axes=lambda axes: (0, *further(axes))))
+linear("reshape", "squeeze", "unsqueeze", "transpose")(in_first)
+value_range("reshape", "squeeze", "unsqueeze", "transpose")(of_first)
+
+
+@batching("reshape")
+def reshape_batching(op: Many) -> Sequence[Any]:
+    """To the shape of the result, after the new axis."""
+    return (op.emit("reshape", op.aligned(op.operation.operands[0]), shape=op.whole),)
+
+
+def in_batch(op: Many, x: Tensor) -> Tensor:
+    """Many images, as a larger batch."""
+    shape = (op.count * x.shape[0], *x.shape[1:])
+    return reshaped(op.emit, op.many[x], shape, hint="images")
+
+
+@value_range("constant")
+def constant_range(value: tuple[Any, ...], **attributes: Any) -> Range:
+    """Between the least and the largest number."""
+    numbers = [float(v) for v in value if not isinstance(v, str)]
+    return Range(min(numbers), max(numbers)) if numbers else FINITE

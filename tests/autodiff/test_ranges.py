@@ -14,9 +14,10 @@ from support.expressions import Array, draw, draw_tensor, model
 from support.operation_models import Model, models
 
 import nnef_grad
-from nnef_grad.autodiff.ranges import Range, Ranges
+from nnef_grad.autodiff.ranges import Ranges
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.interpreter.random_values import random_values
+from nnef_grad.ops.ranges import Range
 
 
 def found(graph: Graph) -> dict[Tensor, Range]:

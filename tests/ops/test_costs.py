@@ -14,7 +14,7 @@ from nnef_grad.graph.ir import LOOP, STOP, Operation
 from nnef_grad.language.library import STDLIB
 from nnef_grad.ops import traits
 from nnef_grad.ops.costs import (
-    MULTIPLY_ADDS,
+    COSTS,
     READ,
     bytes_moved,
     multiply_adds,
@@ -156,7 +156,7 @@ def test_what_a_graph_is_given_moves_no_bytes() -> None:
 
 
 def test_the_tables_are_of_operations() -> None:
-    assert MULTIPLY_ADDS.keys() | READ <= {*STDLIB, LOOP}
+    assert COSTS.keys() | READ <= {*STDLIB, LOOP}
 
 
 # They count nothing: they compare, move or scale single elements.
@@ -180,7 +180,7 @@ FREE = (
 
 
 def test_each_operation_of_the_standard_counts_or_is_listed() -> None:
-    assert STDLIB.keys() - MULTIPLY_ADDS.keys() == FREE - {STOP}
+    assert STDLIB.keys() - COSTS.keys() == FREE - {STOP}
 
 
 # To repeat a border, the oracle pads what a reverse operation reads.

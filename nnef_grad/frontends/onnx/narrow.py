@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from nnef_grad.autodiff.ranges import EXACT_IN_DOUBLE, INDEX
 from nnef_grad.frontends.onnx.node import NARROW, Node
 from nnef_grad.frontends.values import shape_of
 from nnef_grad.graph.extents import as_numbers, has_symbols
 from nnef_grad.graph.ir import Tensor
+from nnef_grad.ops.ranges import EXACT_IN_DOUBLE, INDEX
 
 # How far from zero results may be, given how far the operands are, and how long the rows of the
 # first one.

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import prod
 
-from nnef_grad.autodiff.ranges import EXACT, EXACT_IN_DOUBLE, INDEX, Ranges
+from nnef_grad.autodiff.ranges import Ranges
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, map_tensors
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.language.library import STDLIB
+from nnef_grad.ops.ranges import EXACT, EXACT_IN_DOUBLE, INDEX
 from nnef_grad.ops.traits import MOVING
 
 # The data type of what is computed in double precision, in ONNX alone.

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from nnef_grad.autodiff.ranges import INDEX
 from nnef_grad.frontends.onnx.narrow import wrapped
 from nnef_grad.frontends.onnx.node import FORMULAS, NARROW, Node, onnx_op
 from nnef_grad.frontends.values import (
@@ -23,6 +22,7 @@ from nnef_grad.frontends.values import (
 from nnef_grad.graph.extents import as_numbers
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.language.types import LARGEST
+from nnef_grad.ops.ranges import INDEX
 
 # Operators that the standard has, too: what reads and what writes files knows these.
 UNARY = {

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from nnef_grad.autodiff.ranges import EXACT
 from nnef_grad.base.arrays import Array
 from nnef_grad.frontends.expansions.selection import (
     from_begin,
@@ -42,6 +41,7 @@ from nnef_grad.frontends.torch.selections import OF_DATA, Places
 from nnef_grad.frontends.values import broadcast_shapes, dtype_of, is_known, shape_of
 from nnef_grad.graph.extents import as_number, as_numbers, has_symbols
 from nnef_grad.graph.ir import Shape
+from nnef_grad.ops.ranges import EXACT
 
 _ORDER = "one place is written several times, in no order: use indices that differ"
 
