@@ -14,21 +14,21 @@ from dataclasses import dataclass, field
 
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.example_axes import Axes, axes_of, shape_text
-from nnef_grad.autodiff.places import (
-    HAS_ITEMS,
-    REPEATED,
-    RULES,
-    UNKNOWN,
-    MeetError,
-    Place,
-    Rule,
-    Use,
-)
 from nnef_grad.base.errors import NoDerivativeError, UsageError
 from nnef_grad.emit.bodies import Decompose, inline, is_short, unrolled
 from nnef_grad.emit.evaluation import instantiate_body
 from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import Graph, Operation, Tensor
+from nnef_grad.ops.examples import (
+    HAS_ITEMS,
+    MAY_MEET,
+    PLACES,
+    REPEATED,
+    MeetError,
+    Place,
+    PlaceRule,
+    Use,
+)
 from nnef_grad.ops.registry import OpSet
 
 
@@ -213,7 +213,7 @@ def _in_known_operations(graph: Graph, opset: OpSet) -> Graph:
 
     def body(operation: Operation) -> Decompose | None:
         has_body = operation.definition.body is not None
-        return instantiate_body if has_body and operation.name not in RULES else None
+        return instantiate_body if has_body and operation.name not in PLACES else None
 
     while (inlined := inline(graph, body, opset)) is not graph:
         graph = inlined
@@ -279,7 +279,7 @@ class _Search:
                 if has_examples(made[0], self.axes):
                     self.places[made[0]] = _place(made[0], self.axes)
             elif not self.places.keys().isdisjoint(operation.inputs):
-                self._add(operation, None, RULES)
+                self._add(operation, None, PLACES)
             else:
                 wanted = [self.repeated[t] for t in made if t in self.repeated]
                 if wanted:
@@ -292,13 +292,13 @@ class _Search:
                 self.own[y] = place
 
     def _add(
-        self, operation: Operation, wanted: Place | None, rules: Mapping[str, Rule]
+        self, operation: Operation, wanted: Place | None, rules: Mapping[str, PlaceRule]
     ) -> None:
         at = {x: self.places[x] for x in operation.inputs if x in self.places}
         use = Use(operation, self.count, at, wanted)
         try:
             if (rule := rules.get(operation.name)) is None:
-                raise MeetError(UNKNOWN)
+                raise MeetError(MAY_MEET)
             place = rule(use)
         except MeetError as error:
             name = self.graph.names[operation.outputs[0]]

@@ -17,12 +17,12 @@ from typing import Any
 from nnef_grad.autodiff.batching import batch
 from nnef_grad.autodiff.example_axes import Axes
 from nnef_grad.autodiff.examples import Examples, find_examples
-from nnef_grad.autodiff.places import Place
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor, map_tensors
 from nnef_grad.graph.loops import external
 from nnef_grad.graph.passes import prune
 from nnef_grad.graph.quotients import exact_quotient
+from nnef_grad.ops.examples import Place
 from nnef_grad.ops.shape import reshaped
 
 # Emits the gradients of operands, of their shapes, from what an operation has received.

@@ -41,13 +41,7 @@ from nnef_grad.language import syntax
 from nnef_grad.language.library import STDLIB, Library
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.language.typecheck import identifiers
-from nnef_grad.language.types import (
-    GENERIC,
-    LARGEST,
-    OPERATIONS,
-    ArrayType,
-    TensorType,
-)
+from nnef_grad.language.types import GENERIC, LARGEST, OPERATIONS, ArrayType, TensorType
 from nnef_grad.ops.orders import DECLARED
 from nnef_grad.ops.ranges import EXACT, Range
 from nnef_grad.ops.shape import number, reshaped

@@ -20,6 +20,7 @@ from nnef_grad.graph.learning import all_equal, equal
 from nnef_grad.ops.batching import Many, batching
 from nnef_grad.ops.costs import cost
 from nnef_grad.ops.elementwise import fits_into
+from nnef_grad.ops.examples import MAY_MEET, MeetError, Place, Use, divided, place_rule
 from nnef_grad.ops.linear import in_one, linear
 from nnef_grad.ops.parts import section
 from nnef_grad.ops.registry import Emit, ShapeError, require, shape, vjp
@@ -393,3 +394,21 @@ def filter_cost(op: Operation) -> Any:
     _, *filters, _ = op.operands
     down = (op.inputs if is_reverse(op) else op.outputs)[0].shape
     return down[0] * prod(down[2:]) * sum(prod(shape_of(f)) for f in filters)
+
+
+@place_rule("conv", "deconv")
+def conv_place(use: Use) -> Place:
+    """The examples are images; or groups of channels, with filters of their own."""
+    x, w, *bias = use.operation.inputs
+    if any(b in use.at for b in bias):
+        raise MeetError(MAY_MEET)
+    if w not in use.at and use.at[x].axis == 0:
+        return use.at[x]
+    whole = (groups_of(use.operation), x.shape[1], w.shape[0], use.result[1])
+    groups, above, filters, below = (divided(n, use.count) for n in whole)
+    places = {x: Place(1, above), w: Place(0, filters)}
+    is_grouped = {**places, **use.at} == places and not bias
+    if not is_grouped or None in (groups, above, filters, below):
+        raise MeetError(MAY_MEET)
+    use.own.update({t: place for t, place in places.items() if t not in use.at})
+    return Place(1, below)

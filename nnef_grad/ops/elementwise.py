@@ -14,6 +14,7 @@ from nnef_grad.graph.ir import Operation, Shape
 from nnef_grad.graph.learning import agree_if_broadcast, equal
 from nnef_grad.graph.quotients import maximum
 from nnef_grad.ops.batching import batching, elementwise
+from nnef_grad.ops.examples import Use, place_rule, repeated_rule
 from nnef_grad.ops.linear import in_all, in_first, in_one, linear
 from nnef_grad.ops.ranges import (
     INF,
@@ -118,6 +119,8 @@ def add_n_shape(x: tuple[Shape, ...]) -> Shape:
 # ---- Batching, linearity ----
 
 batching(*ELEMENTWISE)(elementwise)
+place_rule(*ELEMENTWISE)(Use.aligned)
+repeated_rule(*ELEMENTWISE)(Use.aligned)
 linear(*COPYING, "neg", "div")(in_first)
 linear("mul")(in_one)
 linear("add", "sub", "add_n")(in_all)

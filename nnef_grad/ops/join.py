@@ -15,6 +15,17 @@ from nnef_grad.graph.learning import all_equal, equal, reaches
 from nnef_grad.graph.loops import Loop, loop_of, steps_of
 from nnef_grad.ops.batching import Many, along_axis, batching, changed
 from nnef_grad.ops.costs import cost, multiply_adds
+from nnef_grad.ops.examples import (
+    MAY_MEET,
+    MeetError,
+    Place,
+    Use,
+    apart,
+    beside_axis,
+    divided,
+    place_rule,
+    repeated_rule,
+)
 from nnef_grad.ops.linear import in_all, in_first, linear
 from nnef_grad.ops.parts import place, section
 from nnef_grad.ops.ranges import of_first, value_range
@@ -285,6 +296,8 @@ def loop_shape(*operands: Shape, loop: Loop) -> Shapes:
 
 batching("concat", "split", "stack", "unstack")(along_axis)
 batching("tile")(changed(repeats=lambda repeats: (1, *repeats)))
+place_rule("concat", "split")(beside_axis)
+place_rule("tile")(Use.one)
 linear("split", "unstack", "tile", "gather")(in_first)
 linear("concat", "stack")(in_all)
 value_range("concat", "split", "stack", "unstack", "tile", "gather")(of_first)
@@ -303,3 +316,42 @@ def gather_batching(op: Many) -> Sequence[Any]:
 def loop_cost(op: Operation) -> Any:
     """That of the body of a loop, at each step."""
     return steps_of(op) * sum(map(multiply_adds, loop_of(op).body.operations))
+
+
+@place_rule("stack")
+def stack_place(use: Use) -> Place:
+    """A new axis."""
+    place = use.aligned_parts(use.one())
+    return place._replace(axis=place.axis + (use.settings["axis"] <= place.axis))
+
+
+@place_rule("unstack")
+def unstack_place(use: Use) -> Place:
+    """An axis less."""
+    axis, place = use.settings["axis"], apart(use.one(), [use.settings["axis"]])
+    return place._replace(axis=place.axis - (axis < place.axis))
+
+
+@place_rule("gather")
+def gather_place(use: Use) -> Place:
+    """The axes of the indices take the place of an axis."""
+    x, indices = use.operation.operands
+    axis, place = use.settings["axis"], use.one()
+    if x in use.at and indices in use.at:
+        raise MeetError(MAY_MEET)
+    if indices in use.at:
+        return place._replace(axis=axis + place.axis)
+    apart(place, [axis])
+    further = len(use.result) - x.rank if place.axis > axis else 0  # type: ignore[union-attr]
+    return place._replace(axis=place.axis + further)
+
+
+@repeated_rule("tile")
+def tile_repeated(use: Use) -> Place:
+    """One item for all is repeated for each."""
+    assert use.wanted is not None
+    (x,), (axis, inner) = use.operation.inputs, use.wanted
+    is_once = use.result[axis] == use.count * inner
+    if not is_once or divided(inner, x.shape[axis]) is None:
+        raise MeetError(MAY_MEET)
+    return use.wanted

@@ -11,6 +11,7 @@ from nnef_grad.graph.learning import equal
 from nnef_grad.ops.batching import batching, elementwise
 from nnef_grad.ops.costs import cost, elements
 from nnef_grad.ops.elementwise import broadcast
+from nnef_grad.ops.examples import MAY_MEET, MEET, MeetError, Place, Use, place_rule
 from nnef_grad.ops.linear import in_one, linear
 from nnef_grad.ops.registry import require, shape
 
@@ -47,3 +48,29 @@ def product_cost(op: Operation) -> Any:
     """The inner extent for each element of the product."""
     inner = -2 if op.settings.get("transposeA") else -1
     return elements(op) * op.inputs[0].shape[inner]
+
+
+@place_rule("matmul")
+def matmul_place(use: Use) -> Place:
+    """The examples are batches of matrices, rows of the first or columns of the second."""
+    a, b = use.operation.inputs
+    rank, settings = a.rank, use.settings
+    if any(place.axis < rank - 2 for place in use.at.values()):
+        return use.aligned()
+    rows = rank - 1 if settings["transposeA"] else rank - 2
+    columns = rank - 2 if settings["transposeB"] else rank - 1
+    place = use.one()
+    if len(use.at) == 2 or a is b or place.axis != (rows if a in use.at else columns):
+        raise MeetError(MEET)
+    return place._replace(axis=rank - 2 if a in use.at else rank - 1)
+
+
+@place_rule("linear")
+def linear_place(use: Use) -> Place:
+    """The examples are rows."""
+    x, w, *bias = use.operation.inputs
+    if x not in use.at or w in use.at:
+        raise MeetError(MAY_MEET)
+    if use.at[x].axis != 0:
+        raise MeetError(MEET)
+    return use.aligned(x, *bias)

@@ -10,6 +10,7 @@ from nnef_grad.graph.ir import Operation, Shape
 from nnef_grad.ops.batching import along_axes, batching, windows
 from nnef_grad.ops.costs import cost, each_element, elements
 from nnef_grad.ops.elementwise import check_fits
+from nnef_grad.ops.examples import Use, beside_axes, beside_windows, place_rule
 from nnef_grad.ops.ranges import bounded, value_range
 from nnef_grad.ops.registry import require, shape
 from nnef_grad.ops.shape import check_axes, check_length
@@ -59,6 +60,9 @@ for _operation, *_operands in (
 
 batching(*_NORMS)(along_axes)
 batching(*LOCAL_NORMALIZATION)(windows)
+place_rule(*_NORMS)(beside_axes)
+place_rule(*LOCAL_NORMALIZATION)(beside_windows)
+place_rule("batch_normalization")(Use.aligned)
 value_range("softmax")(bounded(0.0, 1.0))
 cost(*_NORMS)(each_element)
 

@@ -18,6 +18,7 @@ from nnef_grad.graph.ir import Integers, Operation, Shape, Tensor
 from nnef_grad.graph.learning import reaches
 from nnef_grad.graph.quotients import maximum, minimum
 from nnef_grad.ops.batching import along_axes, batching, changed
+from nnef_grad.ops.examples import Place, Use, apart, beside_axes, place_rule
 from nnef_grad.ops.linear import in_first, linear
 from nnef_grad.ops.ranges import Range, of_first, union, value_range
 from nnef_grad.ops.registry import Emit, require, shape, vjp
@@ -345,6 +346,7 @@ _FOLDS: dict[str, Callable[[Emit, Tensor, int, Dimension, Dimension], Tensor]] =
 
 batching("slice")(along_axes)
 batching("pad")(changed(padding=lambda padding: ((0, 0), *padding)))
+place_rule("slice")(beside_axes)
 linear("slice")(in_first)
 value_range("slice")(of_first)
 
@@ -359,3 +361,12 @@ def pad_linear(op: Operation, some: Sequence[bool], whole: Sequence[bool]) -> bo
 def pad_range(x: Range, border: str, value: float, **attributes: Any) -> Range:
     """The elements, and the value around them."""
     return union(x, Range(value, value)) if border == "constant" else x
+
+
+@place_rule("pad")
+def pad_place(use: Use) -> Place:
+    """Nothing is added to the examples."""
+    padded = (
+        axis for axis, ends in enumerate(use.settings["padding"]) if ends != (0, 0)
+    )
+    return apart(use.one(), padded)

@@ -16,6 +16,7 @@ from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.graph.learning import all_equal, reaches
 from nnef_grad.ops.batching import batching, windows
 from nnef_grad.ops.costs import cost, each_element
+from nnef_grad.ops.examples import beside_windows, place_rule
 from nnef_grad.ops.linear import in_first, linear
 from nnef_grad.ops.ranges import INF, Range, value_range
 from nnef_grad.ops.registry import Emit, require, shape, vjp
@@ -207,6 +208,9 @@ def _adjoint(op: Operation) -> dict[str, Any]:
 # ---- Batching, linearity, ranges, costs ----
 
 batching(*POOLING, "debox", "sample", "desample", "max_pool_with_index")(windows)
+place_rule(*POOLING, "debox", "sample", "desample", "max_pool_with_index")(
+    beside_windows
+)
 linear("box", "avg_pool")(in_first)
 # Elements that meet are added.
 cost("desample")(each_element)

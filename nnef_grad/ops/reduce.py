@@ -9,6 +9,7 @@ from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.ops.batching import along_axes, batching
 from nnef_grad.ops.costs import cost, each_element
+from nnef_grad.ops.examples import beside_axes, place_rule
 from nnef_grad.ops.linear import in_first, linear
 from nnef_grad.ops.ranges import INF, Range, bounded, of_first, value_range
 from nnef_grad.ops.registry import Emit, shape, vjp
@@ -97,6 +98,7 @@ def _repeated(emit: Emit, op: Operation, x: Tensor) -> Tensor | None:
 # ---- Batching, linearity, ranges, costs ----
 
 batching(*REDUCTIONS, "moments")(along_axes)
+place_rule(*REDUCTIONS, "moments")(beside_axes)
 linear("sum_reduce", "mean_reduce")(in_first)
 value_range("argmax_reduce", "argmin_reduce")(bounded(0.0, INF))
 value_range("max_reduce", "min_reduce", "mean_reduce")(of_first)

@@ -14,6 +14,7 @@ from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.graph.learning import equal, reaches
 from nnef_grad.ops.batching import Many, batching
 from nnef_grad.ops.costs import cost, each_element, elements
+from nnef_grad.ops.examples import Place, Use, apart, place_rule
 from nnef_grad.ops.join import positions
 from nnef_grad.ops.linear import in_first, linear
 from nnef_grad.ops.ranges import of_first, value_range
@@ -271,3 +272,9 @@ def _sampled_regions(op: Operation) -> Any:
 def align_cost(op: Operation) -> Any:
     """The samples, and the sum of those of a cell."""
     return _sampled_regions(op) + elements(op) * prod(op.attributes["sampling_rate"])
+
+
+@place_rule(*SAMPLING)
+def sampling_place(use: Use) -> Place:
+    """Batch and channels stay apart."""
+    return apart(use.one(), range(2, len(use.result)))

@@ -13,6 +13,16 @@ from nnef_grad.graph.extents import Dimension, has_symbols, may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.graph.learning import all_equal, current_facts, equal, reaches
 from nnef_grad.ops.batching import Many, along_axes, batching, changed, further
+from nnef_grad.ops.examples import (
+    MAY_MEET,
+    MeetError,
+    Place,
+    Use,
+    beside_axes,
+    divided,
+    place_rule,
+    repeated_rule,
+)
 from nnef_grad.ops.linear import in_first, linear
 from nnef_grad.ops.ranges import FINITE, Range, of_first, value_range
 from nnef_grad.ops.registry import Emit, ShapeError, require, shape, vjp, volume
@@ -287,3 +297,50 @@ def constant_range(value: tuple[Any, ...], **attributes: Any) -> Range:
     """Between the least and the largest number."""
     numbers = [float(v) for v in value if not isinstance(v, str)]
     return Range(min(numbers), max(numbers)) if numbers else FINITE
+
+
+@place_rule("squeeze")
+def squeeze_place(use: Use) -> Place:
+    """Some axes less."""
+    place = beside_axes(use)
+    before = sum(axis < place.axis for axis in use.settings["axes"])
+    return place._replace(axis=place.axis - before)
+
+
+@place_rule("unsqueeze")
+def unsqueeze_place(use: Use) -> Place:
+    """Some axes more, counted in the result."""
+    place, new = use.one(), use.settings["axes"]
+    old = [axis for axis in range(len(use.result)) if axis not in new]
+    return place._replace(axis=old[place.axis])
+
+
+@place_rule("transpose")
+def transpose_place(use: Use) -> Place:
+    """The axes in another order."""
+    place, axes = use.one(), [*use.settings["axes"]]
+    axes += range(len(axes), len(use.result))
+    return place._replace(axis=axes.index(place.axis))
+
+
+@place_rule("reshape")
+def reshape_place(use: Use) -> Place:
+    """An axis of the result that has the examples where the operand has them, in the order
+    of the elements.
+    """
+    (x,), shape, (place, *_) = use.operation.inputs, use.result, use.at.values()
+    before = prod(x.shape[: place.axis]) * use.outer(x)
+    after = place.inner * prod(x.shape[place.axis + 1 :])
+    for axis, extent in enumerate(shape):
+        outer = divided(before, prod(shape[:axis]))
+        inner = divided(after, prod(shape[axis + 1 :]))
+        if None not in (outer, inner) and outer * use.count * inner == extent:
+            return Place(axis, inner)
+    raise MeetError(MAY_MEET)
+
+
+@repeated_rule("constant")
+def constant_place(use: Use) -> Place:
+    """The model has them so."""
+    assert use.wanted is not None
+    return use.wanted

@@ -111,14 +111,6 @@ LOCAL_NORMALIZATION = frozenset(
     }
 )  # fmt: skip
 
-# Something is computed along `axes`, which the result has too, or in windows over all axes.
-ALONG_AXES = REDUCTIONS | {
-    "moments", "softmax", "l1_normalization", "l2_normalization", "slice",
-}  # fmt: skip
-OVER_ALL_AXES = POOLING | LOCAL_NORMALIZATION | {
-    "debox", "sample", "desample", "max_pool_with_index",
-}  # fmt: skip
-
 # Regions of interest: parts of feature maps.
 REGIONS = frozenset(
     {"avg_roi_pool", "max_roi_pool", "roi_resample", "avg_roi_align", "max_roi_align"}

@@ -16,7 +16,6 @@ import numpy as np
 import torch
 
 from nnef_grad.autodiff.examples import find_examples
-from nnef_grad.autodiff.places import Place
 from nnef_grad.autodiff.ranges import Ranges
 from nnef_grad.base.errors import NnefGradError, Problem, UnsupportedError
 from nnef_grad.base.source import Span
@@ -27,6 +26,7 @@ from nnef_grad.frontends.torch.symbols import is_number_of_data, is_of_data
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import external
 from nnef_grad.graph.names import substitute
+from nnef_grad.ops.examples import Place
 from nnef_grad.ops.traits import BROADCASTING
 
 # The parameters of operations that are shapes.
