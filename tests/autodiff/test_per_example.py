@@ -306,17 +306,25 @@ def gradients_one_by_one(
 
 
 GRAPHS = {
-    "shared operands everywhere": "x = external(shape = [3, 2]);\nw = variable(shape = [1, 2], label = 'w');\nv = variable(shape = [], label = 'v');\np = gt(x, 0.5);\na = select(p, w, v);\nb = concat([a, x], axis = 1);\nc = pow(b, v);\ny = mul(c, v);",
+    "shared operands everywhere": "x = external(shape = [3, 2]);\n"
+        "w = variable(shape = [1, 2], label = 'w');\nv = variable(shape = [], label = 'v');\n"
+        "p = gt(x, 0.5);\na = select(p, w, v);\nb = concat([a, x], axis = 1);\nc = pow(b, v);\ny = mul(c, v);",
     "what is never chosen": "x = external(shape = [3, 2]);\nw = variable(shape = [1, 2], label = 'w');\na = select(false, w, x);\ny = mul(a, w);",
-    "quantization": "x = external(shape = [3, 2]);\na = variable(shape = [1, 2], label = 'a');\nb = variable(shape = [1, 2], label = 'b');\ny = min_max_linear_quantize(x, a, b, bits = 4, signed = true, symmetric = false);",
+    "quantization": "x = external(shape = [3, 2]);\na = variable(shape = [1, 2], label = 'a');\n"
+        "b = variable(shape = [1, 2], label = 'b');\n"
+        "y = min_max_linear_quantize(x, a, b, bits = 4, signed = true, symmetric = false);",
     "rows and columns": "x = external(shape = [3, 2]);\nw = variable(shape = [4, 2], label = 'w');\na = matmul(w, x, transposeB = true);\nb = transpose(a, axes = [1, 0]);\ny = sin(b);",
     "gathered": "i = external<integer>(shape = [3, 2]);\nw = variable(shape = [4, 2], label = 'w');\na = gather(w, i, axis = 1);\nb = transpose(a, axes = [1, 0, 2]);\ny = sqr(b);",
     "repeated for each": "x = external(shape = [3, 2, 2]);\nw = variable(shape = [1, 1, 2], label = 'w');\nv = exp(w);\nt = tile(v, repeats = [3, 2, 1]);\ns = sin(t);\ny = concat([x, s], axis = 1);",
     "a constant for each": "x = external(shape = [3, 2]);\nc = constant(shape = [3, 1], value = [0.5, 1.0, 2.0]);\nw = variable(shape = [1, 2], label = 'w');\na = mul(w, c);\ny = add(a, x);",
-    "several times": "x = external(shape = [3, 2]);\nw = variable(shape = [1, 1, 4], label = 'w');\nt = tile(x, repeats = [2, 1]);\na = unsqueeze(t, axes = [2]);\nb = mul(a, w);\nc = reshape(b, shape = [2, 3, 8]);\ny = transpose(c, axes = [1, 0, 2]);",
+    "several times": "x = external(shape = [3, 2]);\nw = variable(shape = [1, 1, 4], label = 'w');\n"
+        "t = tile(x, repeats = [2, 1]);\na = unsqueeze(t, axes = [2]);\nb = mul(a, w);\n"
+        "c = reshape(b, shape = [2, 3, 8]);\ny = transpose(c, axes = [1, 0, 2]);",
     "deconv": "x = external(shape = [3, 2, 3]);\nw = variable(shape = [2, 2, 2], label = 'w');\na = sin(x);\ny = deconv(a, w, stride = [2], output_shape = [3, 2, 5]);",
     "other inputs": "x = external(shape = [3, 2]);\nu = external(shape = [3, 1]);\nw = variable(shape = [1, 2], label = 'w');\na = div(x, exp(u));\ny = mul(a, w);",
-    "what is not differentiated": "x = external(shape = [3, 2]);\nw = variable(shape = [1, 2], label = 'w');\nm = argmax_reduce(x, axes = [1]);\nc = gather(w, squeeze(m, axes = [1]), axis = 1);\nd = transpose(c, axes = [1, 0]);\ny = mul(d, x);",
+    "what is not differentiated": "x = external(shape = [3, 2]);\n"
+        "w = variable(shape = [1, 2], label = 'w');\nm = argmax_reduce(x, axes = [1]);\n"
+        "c = gather(w, squeeze(m, axes = [1]), axis = 1);\nd = transpose(c, axes = [1, 0]);\ny = mul(d, x);",
 }  # fmt: skip
 
 
@@ -361,14 +369,25 @@ REFUSED = {
     "batch statistics": (IMAGES + "m, v = moments(a, axes = [0, 2]);\ny = batch_normalization(a, m, v, 0.0, 1.0, epsilon = 0.1);", MEET.format("moments", "m")),
     "softmax over the batch": (X + "y = softmax(a, axes = [0]);", MEET.format("softmax", "y")),
     "the largest of the batch": (X + "m = argmax_reduce(a, axes = [0]);\nf = cast<scalar>(m);\ny = mul(f, a);", MEET.format("argmax_reduce", "m")),
-    "the next one": (X + "l = slice(a, axes = [0], begin = [1], end = [3]);\nf = slice(a, axes = [0], begin = [0], end = [1]);\nb = concat([l, f], axis = 0);\ny = mul(a, b);", MEET.format("slice", "l")),
+    "the next one": (X + "l = slice(a, axes = [0], begin = [1], end = [3]);\n"
+        "f = slice(a, axes = [0], begin = [0], end = [1]);\nb = concat([l, f], axis = 0);\ny = mul(a, b);",
+        MEET.format("slice", "l")),
     "all pairs": (X + "g = matmul(a, a, transposeB = true);\ny = sin(g);", MEET.format("matmul", "g")),
-    "all pairs by broadcast": (X + "t = transpose(a, axes = [1, 0]);\nu = unsqueeze(t, axes = [0]);\nv = unsqueeze(a, axes = [2]);\nb = unsqueeze(v, axes = [3]);\nz = unsqueeze(u, axes = [3]);\ny = add(b, z);", MEET.format("add", "y")),
+    "all pairs by broadcast": (X + "t = transpose(a, axes = [1, 0]);\nu = unsqueeze(t, axes = [0]);\n"
+        "v = unsqueeze(a, axes = [2]);\nb = unsqueeze(v, axes = [3]);\nz = unsqueeze(u, axes = [3]);\n"
+        "y = add(b, z);", MEET.format("add", "y")),
     "a window": ("x = external(shape = [3, 2]);\ny = box(x, size = [3, 1]);", MEET.format("box", "y")),
     "padding": (X + "b = pad(a, padding = [(1, 0), (0, 0)], border = 'replicate');\ny = slice(b, axes = [0], begin = [0], end = [3]);", MEET.format("pad", "b")),
-    "mixed by a reshape": ("x = external(shape = [3, 2]);\nr = reshape(x, shape = [2, 3]);\nt = transpose(r, axes = [1, 0]);\ny = sin(t);", "'reshape', which makes 'r', is not known to keep the examples of the batch apart"),
-    "a variable for each": ("x = external(shape = [3, 2]);\nw = variable(shape = [3, 2], label = 'w');\ny = mul(x, w);", "'w' has items for the examples of the batch, and its gradient cannot be taken for each"),
-    "a part of a variable for each": ("x = external(shape = [3, 2]);\nw = variable(shape = [5, 2], label = 'w');\n[v, u] = split(w, axis = 0, ratios = [2, 3]);\ny = mul(x, u);", "'v' has items for the examples of the batch, and its gradient cannot be taken for each"),
+    "mixed by a reshape": ("x = external(shape = [3, 2]);\nr = reshape(x, shape = [2, 3]);\n"
+        "t = transpose(r, axes = [1, 0]);\ny = sin(t);",
+        "'reshape', which makes 'r', is not known to keep the examples of the batch apart"),
+    "a variable for each": ("x = external(shape = [3, 2]);\nw = variable(shape = [3, 2], label = 'w');\n"
+        "y = mul(x, w);",
+        "'w' has items for the examples of the batch, and its gradient cannot be taken for each"),
+    "a part of a variable for each": ("x = external(shape = [3, 2]);\n"
+        "w = variable(shape = [5, 2], label = 'w');\n[v, u] = split(w, axis = 0, ratios = [2, 3]);\n"
+        "y = mul(x, u);",
+        "'v' has items for the examples of the batch, and its gradient cannot be taken for each"),
     "a total": (X + "y = sum_reduce(a, axes = [0, 1]);", MEET.format("sum_reduce", "y")),
 }  # fmt: skip
 

@@ -139,8 +139,12 @@ def test_expressions(expression: str, message: str) -> None:
         ("fragment f( a: tensor<scalar> ) -> ( b: tensor<scalar>, «c»: tensor<scalar> ) { b = copy(a); }", "result 'c' is not assigned"),
         ("fragment f( a: tensor<scalar> ) -> ( b: tensor<scalar> ) { «b» = lt(a, 0.0); }", "result 'b' is tensor<scalar>, but this is tensor<logical>"),
         ("fragment f( a: tensor<scalar> ) -> ( b: tensor<scalar> ) { b = «variable»(shape = [1], label = 'b'); }", "'variable' cannot be used in a fragment, only in the graph"),
-        ("fragment g<?>( a: tensor<scalar> ) -> ( c: tensor<?> ); fragment f( a: tensor<scalar> ) -> ( b: tensor<scalar> ) { c = «g»<?>(a); b = copy(a); }", "the type '?' has a meaning in a generic fragment only"),
-        ("fragment g<?>( a: tensor<scalar>, b: ? = 1.0 ) -> ( c: tensor<?> ); fragment f( a: tensor<scalar> ) -> ( b: tensor<integer> ) { b = «g»<integer>(a); }", "the default of 'b' is not integer: give a value"),
+        ("fragment g<?>( a: tensor<scalar> ) -> ( c: tensor<?> ); "
+            "fragment f( a: tensor<scalar> ) -> ( b: tensor<scalar> ) { c = «g»<?>(a); b = copy(a); }",
+            "the type '?' has a meaning in a generic fragment only"),
+        ("fragment g<?>( a: tensor<scalar>, b: ? = 1.0 ) -> ( c: tensor<?> ); "
+            "fragment f( a: tensor<scalar> ) -> ( b: tensor<integer> ) { b = «g»<integer>(a); }",
+            "the default of 'b' is not integer: give a value"),
         ("fragment g<?>( a: tensor<scalar> ) -> ( c: tensor<?> ); fragment f( a: tensor<scalar> ) -> ( b: tensor<scalar> ) { b = «g»(a); }", "'g' needs a data type: write g<scalar>(...)"),
     ],
 )  # fmt: skip

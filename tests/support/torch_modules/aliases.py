@@ -344,7 +344,8 @@ CASES: Cases = {
     "a mask, added": fed(lambda y, m: add_at(y, m, 1.0), lambda r: [r(3, 4), r.bools(3, 4)]),
     "a mask, elements": fed(lambda y, m, v: assign(y, m, v), lambda r: [r(3), torch.tensor([True, False, True]), r(2)], refused="where|masked|mask"),
     "masked_scatter_": fed(lambda y, m, v: y.masked_scatter_(m, v), lambda r: [r(3, 4), r.bools(3, 4), r(12)]),
-    "adjacency": of(adjacency, lambda r: [r(4, 2), r.ints(4, 2, 5)]), "histogram": of(histogram, lambda r: [r(7), r.ints(5, 7)]), "means of groups": of(means_of_groups, lambda r: [r(5, 2), r.ints(3, 5)]),
+    "adjacency": of(adjacency, lambda r: [r(4, 2), r.ints(4, 2, 5)]), "histogram": of(histogram, lambda r: [r(
+        7), r.ints(5, 7)]), "means of groups": of(means_of_groups, lambda r: [r(5, 2), r.ints(3, 5)]),
     "beams": of(beams, lambda r: [r(2, 3, 4), torch.stack([torch.randperm(3, generator=r.generator) for _ in range(2)])]),
     "pairs are written": fed(lambda y, i, j: assign(y, (i, j), 2.0), unique_pairs), "pairs are added": fed(lambda y, i, j: add_at(y, (i, j), 2.0), unique_pairs),
     "columns are written": fed(lambda y, i: assign(y, (slice(None), i), y[:, :2].exp()), lambda r: [r(3, 4), torch.tensor([3, 1])]),
@@ -354,16 +355,37 @@ CASES: Cases = {
     "negative places that are fed": fed(lambda y, i: assign(y, i, 5.0), lambda r: [r(4, 2), torch.tensor([-1, 0])]),
     "added twice": fed(lambda y, i, v: y.index_put_((i,), v, accumulate=True), lambda r: [r(4, 2), torch.tensor([1, 1, -1]), r(3, 2)]),
     "a row of zeros": assigned(1, 0.0), "the last column": assigned((slice(None), -1), 3.0), "a column of a row": assigned((slice(None), 1), lambda y: y[:, 0].exp()),
-    "every second": assigned((slice(None), slice(None, None, 2)), lambda y: y[:, 1::2] * 2), "a new axis": assigned((None, 0), 1.5), "an element": assigned((1, 2), lambda y: y.sum()), "all": assigned(slice(None), lambda y: y.flip(0)), "an ellipsis": assigned((..., 0), lambda y: y[..., 1]),
-    "a list": assigned([0, 2], lambda y: y[[2, 0]]), "a list of columns": assigned((slice(None), [0, -1]), 2.0), "a triangle": assigned(torch.ones(3, 4).triu().bool(), -1.0), "an expanded value": assigned(slice(0, 2), lambda y: y[2]),
-    "fill_diagonal_, wrap": write(lambda y: y.fill_diagonal_(2.0, wrap=True), 7, 3), "fill_diagonal_, wide": write(lambda y: y.fill_diagonal_(2.0), 3, 4), "fill_diagonal_, cube": write(lambda y: y.fill_diagonal_(2.0), 3, 3, 3),
-    "triu_": write(lambda y: y.triu_(1)), "clamp_": write(lambda y: y.clamp_(-0.5, 0.5)), "exp_ of a part": write(lambda y: y[:, 1:3].exp_()), "pow_": write(lambda y: y.pow_(2)), "t_": write(lambda y: y.t_().add_(1), 3, 3), "squeeze_": write(lambda y: y.unsqueeze_(0).squeeze_(0).mul_(2)), "transpose_": write(lambda y: y.transpose_(0, 1), 3, 3), "addmm_": write(lambda y: y.addmm_(torch.eye(3), torch.eye(3), alpha=0.5), 3, 3), "lerp_": write(lambda y: y.lerp_(torch.ones(4), 0.3)), "addcdiv_": write(lambda y: y.addcdiv_(torch.ones(4), torch.arange(4.0) + 1)), "cumsum_": write(lambda y: y.cumsum_(1)),
-    "masked_fill_ by itself": write(lambda y: y.masked_fill_(y > 0, 0.5)), "where_": write(lambda y: y.copy_(torch.where(y > 0, y, -y))), "tanh_ of a diagonal": write(lambda y: y.diagonal().tanh_(), 3, 3), "swapaxes": write(lambda y: y.swapaxes(0, 1)[0].neg_()), "movedim": write(lambda y: y.movedim(0, -1)[1].mul_(3)), "unfolded": write(lambda y: y.unfold(1, 2, 2).mul_(3)), "unflattened": write(lambda y: y.unflatten(1, (2, 2))[:, 1].mul_(0.5)),
+    "every second": assigned((slice(None), slice(None, None, 2)), lambda y: y[:, 1::2] * 2), "a new axis": assigned(
+        (None, 0), 1.5), "an element": assigned((1, 2), lambda y: y.sum()), "all": assigned(slice(None),
+        lambda y: y.flip(0)), "an ellipsis": assigned((..., 0), lambda y: y[..., 1]),
+    "a list": assigned([0, 2], lambda y: y[[2, 0]]), "a list of columns": assigned((slice(None), [0, -1]), 2.0),
+        "a triangle": assigned(torch.ones(3, 4).triu().bool(), -1.0), "an expanded value": assigned(slice(0, 2),
+        lambda y: y[2]),
+    "fill_diagonal_, wrap": write(lambda y: y.fill_diagonal_(2.0, wrap=True), 7, 3), "fill_diagonal_, wide": write(
+        lambda y: y.fill_diagonal_(2.0), 3, 4), "fill_diagonal_, cube": write(lambda y: y.fill_diagonal_(2.0),
+        3, 3, 3),
+    "triu_": write(lambda y: y.triu_(1)), "clamp_": write(lambda y: y.clamp_(-0.5, 0.5)), "exp_ of a part": write(
+        lambda y: y[:, 1:3].exp_()), "pow_": write(lambda y: y.pow_(2)), "t_": write(lambda y: y.t_().add_(1),
+        3, 3), "squeeze_": write(lambda y: y.unsqueeze_(0).squeeze_(0).mul_(2)), "transpose_": write(lambda y: y.transpose_(
+        0, 1), 3, 3), "addmm_": write(lambda y: y.addmm_(torch.eye(3), torch.eye(3), alpha=0.5), 3, 3),
+        "lerp_": write(lambda y: y.lerp_(torch.ones(4), 0.3)), "addcdiv_": write(lambda y: y.addcdiv_(torch.ones(
+        4), torch.arange(4.0) + 1)), "cumsum_": write(lambda y: y.cumsum_(1)),
+    "masked_fill_ by itself": write(lambda y: y.masked_fill_(y > 0, 0.5)), "where_": write(lambda y: y.copy_(
+        torch.where(y > 0, y, -y))), "tanh_ of a diagonal": write(lambda y: y.diagonal().tanh_(), 3, 3),
+        "swapaxes": write(lambda y: y.swapaxes(0, 1)[0].neg_()), "movedim": write(lambda y: y.movedim(0, -1)[1].mul_(
+        3)), "unfolded": write(lambda y: y.unfold(1, 2, 2).mul_(3)), "unflattened": write(lambda y: y.unflatten(
+        1, (2, 2))[:, 1].mul_(0.5)),
     "dropout of columns by hand": with_weight(lambda w, x: (w.masked_fill(torch.tensor([False, True, False]), 0.0) * x), (2, 3), lambda r: [r(2, 3)]),
-    "sum": reduced("sum"), "prod": reduced("prod"), "mean": reduced("mean"), "amax": reduced("amax"), "amin": reduced("amin"), "amax, without itself": reduced("amax", False), "mean, without itself": reduced("mean", False), "sum, without itself": reduced("sum", False),
+    "sum": reduced("sum"), "prod": reduced("prod"), "mean": reduced("mean"), "amax": reduced("amax"), "amin": reduced(
+        "amin"), "amax, without itself": reduced("amax", False), "mean, without itself": reduced("mean", False),
+        "sum, without itself": reduced("sum", False),
     "index_reduce": of(lambda x, i, v: x.index_reduce(0, i, v, "amax"), lambda r: [r.positive(3, 2), r.ints(3, 4), r.positive(4, 2)], refused="use scatter_add"),
-    "scatter, add": of(lambda x, i: x.scatter(1, i, 2.0, reduce="add") * x, lambda r: [r(2, 3), r.ints(3, 2, 2)], refused="use scatter_add"), "scatter, multiply": of(lambda x, i: x.scatter(1, i, 2.0, reduce="multiply") * x, lambda r: [r(2, 3), r.ints(3, 2, 2)], refused="use scatter_add"),
-    "put_": of(lambda x, v: (x * 1).put_(torch.tensor([1, 4]), v) * x, lambda r: [r(2, 3), r(2)]), "take_along, put along": of(lambda x, i: x.scatter(1, i, x.gather(1, i) * 2), lambda r: [r(2, 3), r.ints(3, 2, 1)]),
+    "scatter, add": of(lambda x, i: x.scatter(1, i, 2.0, reduce="add") * x, lambda r: [r(2, 3), r.ints(3, 2, 2)],
+        refused="use scatter_add"), "scatter, multiply": of(lambda x, i: x.scatter(1, i, 2.0, reduce=
+        "multiply") * x, lambda r: [r(2, 3), r.ints(3, 2, 2)], refused="use scatter_add"),
+    "put_": of(lambda x, v: (x * 1).put_(torch.tensor([1, 4]), v) * x, lambda r: [r(2, 3), r(2)]),
+        "take_along, put along": of(lambda x, i: x.scatter(1, i, x.gather(1, i) * 2), lambda r: [r(2, 3), r.ints(
+        3, 2, 1)]),
     "a row of a table": Case(Written, lambda r: [r.ints(5, 2, 3)]), "positions": Case(Positions, lambda r: [r(2, 3, 4)]),
     "bits of another type": of(lambda x: x.view(torch.int32).float() * x, lambda r: [r(3)], refused="bits|view|dtype"),
 

@@ -211,7 +211,9 @@ CASES: Cases = {
     "dropout": train(seq(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2)), 2, 3),
     "dropout in place": train(seq(nn.Linear(3, 4), nn.GELU(), nn.Dropout(0.5, inplace=True), nn.Linear(4, 2)), 2, 3),
     "dropout of nothing": train(seq(nn.Dropout(0.0), nn.Linear(3, 2)), 2, 3), "dropout of all": train(seq(nn.Linear(3, 3), nn.Dropout(1.0)), 2, 3),
-    "dropout of channels": train(seq(nn.Conv2d(2, 4, 3), nn.Dropout2d(0.3)), 2, 2, 5, 5), "dropout of channels, 1d": train(seq(nn.Dropout1d(0.3)), 2, 3, 5), "dropout of channels, 3d": train(seq(nn.Dropout3d(0.3)), 2, 3, 2, 2, 2),
+    "dropout of channels": train(seq(nn.Conv2d(2, 4, 3), nn.Dropout2d(0.3)), 2, 2, 5, 5),
+        "dropout of channels, 1d": train(seq(nn.Dropout1d(0.3)), 2, 3, 5), "dropout of channels, 3d": train(
+        seq(nn.Dropout3d(0.3)), 2, 3, 2, 2, 2),
     "alpha dropout": train(seq(nn.Linear(3, 4), nn.SELU(), nn.AlphaDropout(0.2)), 2, 3), "alpha dropout of channels": train(seq(nn.FeatureAlphaDropout(0.2)), 2, 3, 2, 2),
     "dropout, always": Case(lambda: Always(), lambda r: [r(2, 3)]), "dropout, never": train(lambda: Never(), 2, 3), "dropout in a block": same(lambda x: without(x) * x, 2, 3),
     "one dropout twice": train(Twice, 3, 4), "dropout in a loop": same(lambda x: sum(F.dropout(x * i, 0.4) for i in range(1, 4)), 2, 3),
@@ -219,12 +221,38 @@ CASES: Cases = {
     "attention, weights": train(lambda: Attended(True), 2, 3, 8), "attention, no weights": train(lambda: Attended(False), 2, 3, 8),
     "encoder": train(lambda: encoder(batch_first=True), 2, 3, 8), "encoder, norm first": train(lambda: encoder(norm_first=True, activation="gelu"), 3, 2, 8),
     "transformer": Case(lambda: nn.Transformer(8, 2, 1, 1, 12, dropout=0.1), lambda r: [r(3, 2, 8), r(2, 2, 8)], trains=True),
-    "lstm": Case(lambda: nn.LSTM(3, 4, 2, dropout=0.3), lambda r: [r(3, 2, 3)], trains=True), "gru": Case(lambda: nn.GRU(3, 4, 2, dropout=0.3, bidirectional=True), lambda r: [r(3, 2, 3)], trains=True),
+    "lstm": Case(lambda: nn.LSTM(3, 4, 2, dropout=0.3), lambda r: [r(3, 2, 3)], trains=True), "gru": Case(
+        lambda: nn.GRU(3, 4, 2, dropout=0.3, bidirectional=True), lambda r: [r(3, 2, 3)], trains=True),
     "stochastic depth": train(lambda: Drop(0.3), 4, 3), "stochastic depth, eval": Case(lambda: Drop(0.3), lambda r: [r(4, 3)]), "stochastic depth, by rand": train(lambda: Rand(0.3), 4, 3),
-    "rrelu": train(nn.RReLU, 3, 4), "noise": same(lambda x: x + torch.randn_like(x) * 0.1, 3), "noise in place": same(lambda x: x + torch.empty(3).normal_(), 3), "uniform noise": same(lambda x: x + torch.empty_like(x).uniform_(-1, 1), 3), "a permutation": same(lambda x: x[torch.randperm(3)], 3), "a number": same(lambda x: x * torch.rand(1), 3), "a distribution": same(lambda x: torch.distributions.Normal(x, 1.0).rsample(), 3), "a seed": same(lambda x: x + torch.randn(3, generator=torch.Generator().manual_seed(1)), 3), "a normal of parameters": same(lambda x: torch.normal(x, 1.0), 3), "fractional pooling": same(lambda x: F.fractional_max_pool2d(x, 2, output_size=3), 1, 1, 7, 7, refused="random|max_pool"), "poisson": same(lambda x: torch.poisson(x.abs()) * x, 3, refused="has no formula"), "exponential": same(lambda x: x * torch.empty(3).exponential_(), 3), "random integers": same(lambda x: x[torch.randint(0, 3, (2,))], 3),
-    **{f"numbers of Python, {name}": train(lambda draw=draw: Layers(draw), 2, 3, refused=RANDOM) for name, draw in PYTHON.items()}, "numbers of Python, shuffled": same(shuffled, 3, refused=RANDOM), "numbers of Python, the same each time": same(lambda x: x * random.Random(3).random() + np.random.default_rng(3).random(), 3), "numbers of Python, in evaluation mode": of(shuffled, lambda r: [r(3)], refused=RANDOM),
-    "batch norm": train(seq(nn.Linear(3, 4), nn.BatchNorm1d(4)), 5, 3), "batch norm of images": train(seq(nn.Conv2d(2, 3, 3, bias=False), nn.BatchNorm2d(3, momentum=0.4), nn.ReLU()), 2, 2, 5, 5), "batch norm of volumes": train(lambda: nn.BatchNorm3d(2), 2, 2, 2, 3, 2), "batch norm of sequences": train(lambda: nn.BatchNorm1d(3, eps=0.1), 2, 3, 4), "batch norm, not affine": train(lambda: nn.BatchNorm1d(3, affine=False), 4, 3), "batch norm, no running": train(lambda: nn.BatchNorm1d(3, track_running_stats=False), 4, 3), "batch norm, momentum 0": train(lambda: nn.BatchNorm1d(3, momentum=0.0), 4, 3), "batch norm, frozen": train(Frozen, 4, 3), "batch norm, twice": Case(Siamese, lambda r: [r(4, 3), r(4, 3)], trains=True), "batch norm, one row": train(lambda: nn.BatchNorm1d(3), 1, 3, refused="more than 1 value"), "synchronized": train(lambda: nn.SyncBatchNorm(3), 4, 3),
-    "instance norm": train(lambda: nn.InstanceNorm1d(3, track_running_stats=True, affine=True), 2, 3, 4), "group norm": train(lambda: nn.GroupNorm(1, 4), 2, 4, 3), "by hand": train(Whitened, 4, 3), "by hand, eval": Case(Whitened, lambda r: [r(4, 3)]), "renormalized": train(Renorm, 5, 3), "power iteration": train(Spectral, 2, 4), "spectral norm": train(lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(4, 3)), 2, 4), "spectral norm, old": train(lambda: nn.utils.spectral_norm(nn.Linear(4, 3)), 2, 4), "batch norm in a block": Case(lambda: Block(), lambda r: [r(4, 3)], trains=True),
+    "rrelu": train(nn.RReLU, 3, 4), "noise": same(lambda x: x + torch.randn_like(x) * 0.1, 3),
+        "noise in place": same(lambda x: x + torch.empty(3).normal_(), 3), "uniform noise": same(lambda x: x +
+        torch.empty_like(x).uniform_(-1, 1), 3), "a permutation": same(lambda x: x[torch.randperm(3)], 3),
+        "a number": same(lambda x: x * torch.rand(1), 3), "a distribution": same(lambda x: torch.distributions.Normal(
+        x, 1.0).rsample(), 3), "a seed": same(lambda x: x + torch.randn(3, generator=torch.Generator().manual_seed(
+        1)), 3), "a normal of parameters": same(lambda x: torch.normal(x, 1.0), 3), "fractional pooling": same(
+        lambda x: F.fractional_max_pool2d(x, 2, output_size=3), 1, 1, 7, 7, refused="random|max_pool"),
+        "poisson": same(lambda x: torch.poisson(x.abs()) * x, 3, refused="has no formula"), "exponential": same(
+        lambda x: x * torch.empty(3).exponential_(), 3), "random integers": same(lambda x: x[torch.randint(0,
+        3, (2,))], 3),
+    **{f"numbers of Python, {name}": train(lambda draw=draw: Layers(draw), 2, 3, refused=RANDOM) for name,
+        draw in PYTHON.items()}, "numbers of Python, shuffled": same(shuffled, 3, refused=RANDOM),
+        "numbers of Python, the same each time": same(lambda x: x * random.Random(3).random() + np.random.default_rng(
+        3).random(), 3), "numbers of Python, in evaluation mode": of(shuffled, lambda r: [r(3)], refused=RANDOM),
+    "batch norm": train(seq(nn.Linear(3, 4), nn.BatchNorm1d(4)), 5, 3), "batch norm of images": train(seq(nn.Conv2d(
+        2, 3, 3, bias=False), nn.BatchNorm2d(3, momentum=0.4), nn.ReLU()), 2, 2, 5, 5),
+        "batch norm of volumes": train(lambda: nn.BatchNorm3d(2), 2, 2, 2, 3, 2), "batch norm of sequences": train(
+        lambda: nn.BatchNorm1d(3, eps=0.1), 2, 3, 4), "batch norm, not affine": train(lambda: nn.BatchNorm1d(3,
+        affine=False), 4, 3), "batch norm, no running": train(lambda: nn.BatchNorm1d(3, track_running_stats=False),
+        4, 3), "batch norm, momentum 0": train(lambda: nn.BatchNorm1d(3, momentum=0.0), 4, 3),
+        "batch norm, frozen": train(Frozen, 4, 3), "batch norm, twice": Case(Siamese, lambda r: [r(4, 3), r(4,
+        3)], trains=True), "batch norm, one row": train(lambda: nn.BatchNorm1d(3), 1, 3, refused=
+        "more than 1 value"), "synchronized": train(lambda: nn.SyncBatchNorm(3), 4, 3),
+    "instance norm": train(lambda: nn.InstanceNorm1d(3, track_running_stats=True, affine=True), 2, 3, 4),
+        "group norm": train(lambda: nn.GroupNorm(1, 4), 2, 4, 3), "by hand": train(Whitened, 4, 3),
+        "by hand, eval": Case(Whitened, lambda r: [r(4, 3)]), "renormalized": train(Renorm, 5, 3),
+        "power iteration": train(Spectral, 2, 4), "spectral norm": train(lambda: nn.utils.parametrizations.spectral_norm(
+        nn.Linear(4, 3)), 2, 4), "spectral norm, old": train(lambda: nn.utils.spectral_norm(nn.Linear(4, 3)),
+        2, 4), "batch norm in a block": Case(lambda: Block(), lambda r: [r(4, 3)], trains=True),
 }  # fmt: skip
 
 

@@ -460,11 +460,39 @@ def three(*shape: int) -> Any:
 
 
 CASES: Cases = {
-    "alibi": Case(Alibi, at(2, 4, 8)), "grouped, with a cache": Case(Grouped, lambda r: [r(1, 2, 8), r(1, 1, 3, 4), r(1, 1, 3, 4)]), "rope": Case(Rope, lambda r: [r(2, 2, 3, 4), r.ints(9, 2, 3)]), "rope of neighbours": Case(Neighbours, at(2, 3, 4)), "relative": Case(Relative, at(2, 5, 4)), "disentangled": Case(Disentangled, at(2, 5, 4)), "linear attention": Case(Linear, three(2, 4, 3)), "performer": Case(Performer, at(2, 3, 4)), "chunked": Case(Chunked, at(1, 6, 4)), "copying": Case(Copying, lambda r: [r(3, 4), r(3, 5), r.ints(7, 3, 5)]),
-    "captions": Case(Captions, tokens(9, 2, 3)), "packed": Case(Packed, lambda r: [r(2, 3, 3), torch.tensor([3, 2])], refused="pack|pad|depend|torch cannot export"), "peepholes": Case(Peephole, at(2, 3, 3)), "tree": Case(Tree, at(4, 3)), "turing": Case(Turing, lambda r: [r(2, 2, 3), r(2, 5, 4)]), "adaptive": Case(Adaptive, at(3, 3)), "switch": Case(Switch, at(5, 4)), "routed": Case(Routed, at(5, 4)), "hyena": Case(Hyena, at(2, 3, 5)), "conformer": Case(Conformer, at(2, 3, 4)), "transducer": Case(Transducer, lambda r: [r(1, 3, 4), r(1, 2, 4)]), "spectrum": Case(Spectrum, at(2, 16)),
-    "smoothed": Case(Smoothed, lambda r: [r(2, 3, 4), r.ints(6, 2, 3)]), "preference": Case(Preference, lambda r: [r.ints(7, 2, 4), r.ints(7, 2, 4)]), "advantage": Case(Advantage, lambda r: [r(2, 4, 3), r(2, 4)]), "distributional": Case(Distributional, lambda r: [r(3, 3), r(3, 4)]), "dueling": Case(Dueling, lambda r: [r(3, 3), r.ints(4, 3), r(3), r(3, 3), r.bools(3)]), "normed": Case(lambda: seq(RMS(4), nn.Linear(4, 4), RMS(4)), at(2, 4)), "two blocks, train": Case(lambda: seq(Block(8, True), Block(8, True)), at(1, 3, 8), trains=True),
-    "bidirectional, layers": Case(lambda: nn.LSTM(3, 2, 2, bidirectional=True), at(3, 2, 3)), "lstm, not batched": Case(lambda: nn.LSTM(3, 4), at(3, 3)), "lstm with states": Case(lambda: nn.LSTM(3, 4), lambda r: [r(3, 2, 3), (r(1, 2, 4), r(1, 2, 4))]), "gru cell": Case(lambda: nn.GRUCell(3, 4), lambda r: [r(2, 3), r(2, 4)]), "rnn cell, no state": Case(lambda: nn.RNNCell(3, 4, nonlinearity="relu"), at(2, 3)), "lstm, one step": Case(lambda: nn.LSTM(3, 4, batch_first=True), at(2, 1, 3)), "lstm, long": Case(lambda: nn.LSTM(2, 2, batch_first=True), at(1, 40, 2)),
-    "encoder, causal": Case(lambda: Masked(), at(2, 4, 8)), "attention of two": Case(lambda: nn.MultiheadAttention(8, 2, kdim=3, vdim=5, batch_first=True), lambda r: [r(2, 3, 8), r(2, 4, 3), r(2, 4, 5)]), "attention, bias of keys": Case(lambda: nn.MultiheadAttention(8, 2, add_bias_kv=True, add_zero_attn=True), three(3, 2, 8)), "attention, each head": Case(lambda: nn.MultiheadAttention(8, 2, bias=False), lambda r: {"query": r(3, 2, 8), "key": r(3, 2, 8), "value": r(3, 2, 8), "average_attn_weights": False}), "attention, mask of numbers": Case(lambda: nn.MultiheadAttention(8, 2), lambda r: {"query": r(3, 2, 8), "key": r(3, 2, 8), "value": r(3, 2, 8), "attn_mask": torch.zeros(3, 3).masked_fill(torch.ones(3, 3).triu(1).bool(), float("-inf"))}), "attention, not batched": Case(lambda: nn.MultiheadAttention(8, 2), three(3, 8)),
+    "alibi": Case(Alibi, at(2, 4, 8)), "grouped, with a cache": Case(Grouped, lambda r: [r(1, 2, 8), r(1, 1, 3,
+        4), r(1, 1, 3, 4)]), "rope": Case(Rope, lambda r: [r(2, 2, 3, 4), r.ints(9, 2, 3)]),
+        "rope of neighbours": Case(Neighbours, at(2, 3, 4)), "relative": Case(Relative, at(2, 5, 4)),
+        "disentangled": Case(Disentangled, at(2, 5, 4)), "linear attention": Case(Linear, three(2, 4, 3)),
+        "performer": Case(Performer, at(2, 3, 4)), "chunked": Case(Chunked, at(1, 6, 4)), "copying": Case(
+        Copying, lambda r: [r(3, 4), r(3, 5), r.ints(7, 3, 5)]),
+    "captions": Case(Captions, tokens(9, 2, 3)), "packed": Case(Packed, lambda r: [r(2, 3, 3), torch.tensor([3,
+        2])], refused="pack|pad|depend|torch cannot export"), "peepholes": Case(Peephole, at(2, 3, 3)), "tree": Case(
+        Tree, at(4, 3)), "turing": Case(Turing, lambda r: [r(2, 2, 3), r(2, 5, 4)]), "adaptive": Case(Adaptive,
+        at(3, 3)), "switch": Case(Switch, at(5, 4)), "routed": Case(Routed, at(5, 4)), "hyena": Case(Hyena, at(
+        2, 3, 5)), "conformer": Case(Conformer, at(2, 3, 4)), "transducer": Case(Transducer, lambda r: [r(1, 3,
+        4), r(1, 2, 4)]), "spectrum": Case(Spectrum, at(2, 16)),
+    "smoothed": Case(Smoothed, lambda r: [r(2, 3, 4), r.ints(6, 2, 3)]), "preference": Case(Preference, lambda r: [
+        r.ints(7, 2, 4), r.ints(7, 2, 4)]), "advantage": Case(Advantage, lambda r: [r(2, 4, 3), r(2, 4)]),
+        "distributional": Case(Distributional, lambda r: [r(3, 3), r(3, 4)]), "dueling": Case(Dueling, lambda r: [
+        r(3, 3), r.ints(4, 3), r(3), r(3, 3), r.bools(3)]), "normed": Case(lambda: seq(RMS(4), nn.Linear(4, 4),
+        RMS(4)), at(2, 4)), "two blocks, train": Case(lambda: seq(Block(8, True), Block(8, True)), at(1, 3, 8),
+        trains=True),
+    "bidirectional, layers": Case(lambda: nn.LSTM(3, 2, 2, bidirectional=True), at(3, 2, 3)),
+        "lstm, not batched": Case(lambda: nn.LSTM(3, 4), at(3, 3)), "lstm with states": Case(lambda: nn.LSTM(3,
+        4), lambda r: [r(3, 2, 3), (r(1, 2, 4), r(1, 2, 4))]), "gru cell": Case(lambda: nn.GRUCell(3, 4),
+        lambda r: [r(2, 3), r(2, 4)]), "rnn cell, no state": Case(lambda: nn.RNNCell(3, 4, nonlinearity="relu"),
+        at(2, 3)), "lstm, one step": Case(lambda: nn.LSTM(3, 4, batch_first=True), at(2, 1, 3)), "lstm, long": Case(
+        lambda: nn.LSTM(2, 2, batch_first=True), at(1, 40, 2)),
+    "encoder, causal": Case(lambda: Masked(), at(2, 4, 8)), "attention of two": Case(lambda: nn.MultiheadAttention(
+        8, 2, kdim=3, vdim=5, batch_first=True), lambda r: [r(2, 3, 8), r(2, 4, 3), r(2, 4, 5)]),
+        "attention, bias of keys": Case(lambda: nn.MultiheadAttention(8, 2, add_bias_kv=True, add_zero_attn=True),
+        three(3, 2, 8)), "attention, each head": Case(lambda: nn.MultiheadAttention(8, 2, bias=False), lambda r: {
+        "query": r(3, 2, 8), "key": r(3, 2, 8), "value": r(3, 2, 8), "average_attn_weights": False}),
+        "attention, mask of numbers": Case(lambda: nn.MultiheadAttention(8, 2), lambda r: {"query": r(3, 2, 8),
+        "key": r(3, 2, 8), "value": r(3, 2, 8), "attn_mask": torch.zeros(3, 3).masked_fill(torch.ones(3, 3).triu(
+        1).bool(), float("-inf"))}), "attention, not batched": Case(lambda: nn.MultiheadAttention(8, 2), three(
+        3, 8)),
 }  # fmt: skip
 
 

@@ -58,29 +58,86 @@ CASES: Cases = {
     "logsumexp": of(lambda x: x.logsumexp((0, 1)), one), "max, min": of(lambda x: x.max(1)[0] - x.min(1)[0] + x.max(), one), "aminmax": of(lambda x: torch.aminmax(x, dim=1)[1], one),
     "argmax": of(lambda x: x * F.one_hot(x.argmax(-1), 4), one), "argmin of all": of(lambda x: x.flatten()[x.argmin()], one), "count_nonzero": of(lambda x: x.sum() / torch.count_nonzero(x), one),
     "nansum": of(lambda x: torch.nansum(x, 1), one), "cumsum": of(lambda x: x.cumsum(1) * x, one), "cumsum of a mask": of(lambda x, m: x * m.long().cumsum(1), lambda r: [r(3, 4), r.bools(3, 4)]),
-    "cumprod": of(lambda x: x.cumprod(1), positive), "logcumsumexp": of(lambda x: torch.logcumsumexp(x, 1), one), "cummax": of(lambda x: torch.cummax(x, 1)[0], one), "diff": of(lambda x: x.diff(dim=1), one),
-    "diff with a prefix": of(lambda x: torch.diff(x, prepend=x[:, :1]), one), "trapezoid": of(lambda x: torch.trapezoid(x, dx=0.5), one), "topk": of(lambda x: x.topk(2, -1)[0], one), "topk, smallest": of(lambda x: x.topk(2, 0, largest=False)[0], one),
-    "sort": of(lambda x: x.sort(1, descending=True)[0] * torch.arange(4), one), "argsort": of(lambda x: x.gather(1, x.argsort(1)), one), "kthvalue": of(lambda x: x.kthvalue(2, 1)[0], one), "median": of(lambda x: x.median(1)[0], lambda r: [r(3, 5)]),
-    "histc": of(lambda i, x: torch.histc(i, bins=4, min=0, max=3) * x, lambda r: [r.ints(4, 6).float(), r(4)]), "bincount": of(lambda i, x: torch.bincount(i, minlength=4) * x, lambda r: [torch.tensor([0, 1, 3, 3]), r(4)], refused="bincount|depends on|torch cannot export"),
-    "softmax over all": of(lambda x: x.flatten().softmax(0).view_as(x), one), "log_softmax": of(lambda x: x.log_softmax(1), one), "cosine_similarity": of(lambda x, y: F.cosine_similarity(x, y, dim=0), pair), "normalize": of(lambda x: F.normalize(x, p=2, dim=1), one),
-    "view, permute": of(lambda x: x.view(2, 3, 2, 2).permute(0, 2, -1, 1).reshape(2, -1), lambda r: [r(2, 12)]), "flatten": of(lambda x: x.flatten(1).unflatten(1, (2, 6)), lambda r: [r(2, 3, 4)]), "transposes": of(lambda x: x.t() @ x.mT.transpose(0, 1).T.mT, lambda r: [r(3, 3)]),
-    "squeeze": of(lambda x: x.squeeze().unsqueeze(-1) * x.squeeze(0), lambda r: [r(1, 3, 4, 1)]), "expand": of(lambda x: x.expand(3, -1, 4) * torch.arange(4), lambda r: [r(2, 1)]), "repeat": of(lambda x: x.repeat(2, 1, 3), one), "tile": of(lambda x: x.tile((2,)), one),
-    "repeat_interleave": of(lambda x: x.repeat_interleave(2, dim=-1) + 1, one), "repeat_interleave, each": of(lambda x: torch.repeat_interleave(x, torch.tensor([1, 2, 1]), dim=0), one), "flip": of(lambda x: x.flip(0, -1) * x, one), "rot90": of(lambda x: torch.rot90(x, 1, (0, 1)), one),
-    "roll": of(lambda x: x.roll(1, 0) + x.roll((1, -1), (0, 1)) * x, one), "cat": of(lambda x, y: torch.cat([x, y, x], -1), pair), "cat of nothing": of(lambda x: torch.cat([x, x[:0]], 0), one), "stack": of(lambda x, y: torch.stack((x, y), -1), pair),
-    "column_stack": of(lambda x, y: torch.column_stack((x[:, 0], y)), pair), "split": of(lambda x: x.split(3, 1)[1] * x.split([1, 3], 1)[0], one), "chunk": of(lambda x: torch.cat(x.chunk(3, 1)[::-1], 1), one),
-    "tensor_split": of(lambda x: torch.tensor_split(x, 3, 1)[0].sum() * x, one), "hsplit": of(lambda x: torch.hsplit(x, 2)[1], one), "unbind": of(lambda x: x.unbind(1)[2] * x.unbind(0)[0][:3], one), "narrow": of(lambda x: x.narrow(1, -2, 2), one), "slices": of(lambda x: x[1:, ::2] + x[:-1, 1::2] * x[..., -1:][1:], one),
-    "negative bounds": of(lambda x: x[:, -3:-1] * x[-2:, None].sum(), one), "diagonal": of(lambda x: x.diagonal(1) + torch.diag(x[:, :3])[:3], one), "diag_embed": of(lambda x: torch.diag_embed(x) @ torch.ones(4), one), "trace": of(lambda x: x[:, :3].trace() * x, one), "tril, triu": of(lambda x: x.tril() - x.triu(1), one),
-    "unfold": of(lambda x: x.unfold(1, 2, 1).sum(-1), one), "as_strided": of(lambda x: x.as_strided((2, 2), (4, 1), 1) * 2, one), "pad": of(lambda x: F.pad(x, (1, 2, 0, 1), value=0.5), one), "pad, reflect": of(lambda x: F.pad(x[None], (1, 2), mode="reflect"), one), "pad, crop": of(lambda x: F.pad(x, (-1, 1)), one),
-    "pad, circular": of(lambda x: F.pad(x[None], (1, 2), mode="circular"), one), "pad, replicate": of(lambda x: F.pad(x[None], (2, 1), mode="replicate"), one), "pixel_shuffle": of(lambda x: F.pixel_shuffle(x, 2) , lambda r: [r(1, 8, 2, 3)]), "pixel_unshuffle": of(lambda x: F.pixel_unshuffle(x, 2), lambda r: [r(1, 2, 4, 6)]), "channel_shuffle": of(lambda x: F.channel_shuffle(x, 2), lambda r: [r(1, 4, 2, 2)]),
-    "im2col": of(lambda x: F.unfold(x, 2, stride=2), lambda r: [r(1, 2, 4, 4)]), "col2im": of(lambda x: F.fold(x, (4, 4), 2, stride=1), lambda r: [r(1, 8, 9)]), "block_diag": of(lambda x, y: torch.block_diag(x, y), pair), "cartesian": of(lambda x, y: torch.cartesian_prod(x[0], y[0]), pair), "kron": of(lambda x, y: torch.kron(x, y[:2, :2]), pair), "meshgrid": of(lambda x: sum(a * b for a, b in [torch.meshgrid(x[0], x[1], indexing="ij")]), one),
-    "matmul": of(lambda x, y: x @ y.T, pair), "batched": of(lambda x, y: x @ y, lambda r: [r(2, 1, 3, 4), r(5, 4, 2)]), "vectors": of(lambda x, y: x @ y[0] + (y[:, 0] @ x).sum() + x[0] @ y[0], pair), "addmm": of(lambda x, y: torch.addmm(x[0, :3], x, y.T, beta=0.5, alpha=2.0), pair), "baddbmm": of(lambda a, b, c: torch.baddbmm(a, b, c), lambda r: [r(2, 3, 3), r(2, 3, 4), r(2, 4, 3)]),
-    "einsum": of(lambda x, y: torch.einsum("bhqd,bhkd->bhqk", x, y), lambda r: [r(2, 2, 3, 4), r(2, 2, 5, 4)]), "einsum, ellipsis": of(lambda x, y: torch.einsum("...i,ij->...j", x, y), lambda r: [r(2, 3, 4), r(4, 2)]), "einsum, trace": of(lambda x: torch.einsum("ii->i", x), lambda r: [r(3, 3)]), "outer": of(lambda x, y: torch.outer(x[0], y[0]), pair), "bilinear": Case(lambda: nn.Bilinear(3, 4, 2), lambda r: [r(2, 3), r(2, 4)]), "tensordot": of(lambda x, y: torch.tensordot(x, y, dims=([1], [1])), pair),
-    "cross": of(lambda x, y: torch.linalg.cross(x, y), lambda r: [r(2, 3), r(2, 3)]), "multi_dot": of(lambda x, y: torch.linalg.multi_dot([x, y.T, x]), pair), "baddbmm, beta 0": of(lambda a, b, c: torch.baddbmm(a, b, c, beta=0), lambda r: [r(2, 3, 3), r(2, 3, 4), r(2, 4, 3)]),
-    "arange": of(lambda x: x * torch.arange(4), one), "linspace": of(lambda x: x * torch.linspace(0, 1, 4), one), "full_like": of(lambda x: torch.full_like(x, math.pi) * x, one), "new_zeros": of(lambda x: torch.cat([x.new_zeros(1, 4), x]), one), "eye": of(lambda x: x @ torch.eye(4), one), "tril_indices": of(lambda x: x[:, :3][tuple(torch.tril_indices(3, 3))], one), "positions": of(lambda x: torch.cdist(torch.arange(4.0)[:, None], torch.arange(4.0)[:, None]) @ x.T, one),
-    "embedding": Case(lambda: nn.Embedding(5, 3), lambda r: [r.ints(5, 2, 3)]), "one_hot": of(lambda i, x: F.one_hot(i, 4) * x, lambda r: [r.ints(4, 3), r(3, 4)]), "bucketize": of(lambda x, t: t[torch.bucketize(x, torch.tensor([-0.5, 0.0, 0.5]))], lambda r: [r(3, 4), r(4)]), "searchsorted": of(lambda x, t: t[torch.searchsorted(torch.tensor([-0.5, 0.0, 0.5]), x)], lambda r: [r(3, 4), r(4)]),
-    "integer inputs": of(lambda i, x: x * i.float() + i.sum(), lambda r: [r.ints(9, 3, 4), r(3, 4)]), "bool inputs": of(lambda m, x: x * m + (~m).float(), lambda r: [r.bools(3, 4), r(3, 4)]), "casts": of(lambda x: (x * 3).int().float() + x.to(torch.float32) + x.double().float(), one), "type_as": of(lambda x, i: i.type_as(x) * x, lambda r: [r(3), r.ints(5, 3)]),
-    "scalar tensors": of(lambda x: x * torch.tensor(2.5) + torch.scalar_tensor(1.0), one), "chained": of(lambda x: x.add(1).mul(2).sub(0.5).div(3).neg().abs().square(), one), "vmap": of(lambda x: torch.vmap(lambda row: row.softmax(0) * row)(x), one), "func.grad inside": of(lambda x: torch.func.grad(lambda y: (y**3).sum())(x), one),
-    "erfinv": of(torch.erfinv, lambda r: [torch.tensor([-0.9999, -0.5, -0.032, -0.03, 0.0, 1e-4, 0.031, 0.9, 0.99999])]), "quantiles of the normal": of(lambda x, y: torch.distributions.Normal(y, y.exp()).icdf(x), lambda r: [r.unit(4), r(4)]), "quantile": of(lambda x: x.quantile(0.5), one),
+    "cumprod": of(lambda x: x.cumprod(1), positive), "logcumsumexp": of(lambda x: torch.logcumsumexp(x, 1),
+        one), "cummax": of(lambda x: torch.cummax(x, 1)[0], one), "diff": of(lambda x: x.diff(dim=1), one),
+    "diff with a prefix": of(lambda x: torch.diff(x, prepend=x[:, :1]), one), "trapezoid": of(lambda x: torch.trapezoid(
+        x, dx=0.5), one), "topk": of(lambda x: x.topk(2, -1)[0], one), "topk, smallest": of(lambda x: x.topk(2,
+        0, largest=False)[0], one),
+    "sort": of(lambda x: x.sort(1, descending=True)[0] * torch.arange(4), one), "argsort": of(lambda x: x.gather(
+        1, x.argsort(1)), one), "kthvalue": of(lambda x: x.kthvalue(2, 1)[0], one), "median": of(lambda x: x.median(
+        1)[0], lambda r: [r(3, 5)]),
+    "histc": of(lambda i, x: torch.histc(i, bins=4, min=0, max=3) * x, lambda r: [r.ints(4, 6).float(), r(4)]),
+        "bincount": of(lambda i, x: torch.bincount(i, minlength=4) * x, lambda r: [torch.tensor([0, 1, 3, 3]),
+        r(4)], refused="bincount|depends on|torch cannot export"),
+    "softmax over all": of(lambda x: x.flatten().softmax(0).view_as(x), one), "log_softmax": of(lambda x: x.log_softmax(
+        1), one), "cosine_similarity": of(lambda x, y: F.cosine_similarity(x, y, dim=0), pair), "normalize": of(
+        lambda x: F.normalize(x, p=2, dim=1), one),
+    "view, permute": of(lambda x: x.view(2, 3, 2, 2).permute(0, 2, -1, 1).reshape(2, -1), lambda r: [r(2, 12)]),
+        "flatten": of(lambda x: x.flatten(1).unflatten(1, (2, 6)), lambda r: [r(2, 3, 4)]), "transposes": of(
+        lambda x: x.t() @ x.mT.transpose(0, 1).T.mT, lambda r: [r(3, 3)]),
+    "squeeze": of(lambda x: x.squeeze().unsqueeze(-1) * x.squeeze(0), lambda r: [r(1, 3, 4, 1)]), "expand": of(
+        lambda x: x.expand(3, -1, 4) * torch.arange(4), lambda r: [r(2, 1)]), "repeat": of(lambda x: x.repeat(
+        2, 1, 3), one), "tile": of(lambda x: x.tile((2,)), one),
+    "repeat_interleave": of(lambda x: x.repeat_interleave(2, dim=-1) + 1, one), "repeat_interleave, each": of(
+        lambda x: torch.repeat_interleave(x, torch.tensor([1, 2, 1]), dim=0), one), "flip": of(lambda x: x.flip(
+        0, -1) * x, one), "rot90": of(lambda x: torch.rot90(x, 1, (0, 1)), one),
+    "roll": of(lambda x: x.roll(1, 0) + x.roll((1, -1), (0, 1)) * x, one), "cat": of(lambda x, y: torch.cat([x,
+        y, x], -1), pair), "cat of nothing": of(lambda x: torch.cat([x, x[:0]], 0), one), "stack": of(lambda x,
+        y: torch.stack((x, y), -1), pair),
+    "column_stack": of(lambda x, y: torch.column_stack((x[:, 0], y)), pair), "split": of(lambda x: x.split(3,
+        1)[1] * x.split([1, 3], 1)[0], one), "chunk": of(lambda x: torch.cat(x.chunk(3, 1)[::-1], 1), one),
+    "tensor_split": of(lambda x: torch.tensor_split(x, 3, 1)[0].sum() * x, one), "hsplit": of(lambda x: torch.hsplit(
+        x, 2)[1], one), "unbind": of(lambda x: x.unbind(1)[2] * x.unbind(0)[0][:3], one), "narrow": of(lambda x: x.narrow(
+        1, -2, 2), one), "slices": of(lambda x: x[1:, ::2] + x[:-1, 1::2] * x[..., -1:][1:], one),
+    "negative bounds": of(lambda x: x[:, -3:-1] * x[-2:, None].sum(), one), "diagonal": of(lambda x: x.diagonal(
+        1) + torch.diag(x[:, :3])[:3], one), "diag_embed": of(lambda x: torch.diag_embed(x) @ torch.ones(4),
+        one), "trace": of(lambda x: x[:, :3].trace() * x, one), "tril, triu": of(lambda x: x.tril() - x.triu(1),
+        one),
+    "unfold": of(lambda x: x.unfold(1, 2, 1).sum(-1), one), "as_strided": of(lambda x: x.as_strided((2, 2), (4,
+        1), 1) * 2, one), "pad": of(lambda x: F.pad(x, (1, 2, 0, 1), value=0.5), one), "pad, reflect": of(
+        lambda x: F.pad(x[None], (1, 2), mode="reflect"), one), "pad, crop": of(lambda x: F.pad(x, (-1, 1)),
+        one),
+    "pad, circular": of(lambda x: F.pad(x[None], (1, 2), mode="circular"), one), "pad, replicate": of(lambda x: F.pad(
+        x[None], (2, 1), mode="replicate"), one), "pixel_shuffle": of(lambda x: F.pixel_shuffle(x, 2) , lambda r: [
+        r(1, 8, 2, 3)]), "pixel_unshuffle": of(lambda x: F.pixel_unshuffle(x, 2), lambda r: [r(1, 2, 4, 6)]),
+        "channel_shuffle": of(lambda x: F.channel_shuffle(x, 2), lambda r: [r(1, 4, 2, 2)]),
+    "im2col": of(lambda x: F.unfold(x, 2, stride=2), lambda r: [r(1, 2, 4, 4)]), "col2im": of(lambda x: F.fold(
+        x, (4, 4), 2, stride=1), lambda r: [r(1, 8, 9)]), "block_diag": of(lambda x, y: torch.block_diag(x, y),
+        pair), "cartesian": of(lambda x, y: torch.cartesian_prod(x[0], y[0]), pair), "kron": of(lambda x, y: torch.kron(
+        x, y[:2, :2]), pair), "meshgrid": of(lambda x: sum(a * b for a, b in [torch.meshgrid(x[0], x[1],
+        indexing="ij")]), one),
+    "matmul": of(lambda x, y: x @ y.T, pair), "batched": of(lambda x, y: x @ y, lambda r: [r(2, 1, 3, 4), r(5,
+        4, 2)]), "vectors": of(lambda x, y: x @ y[0] + (y[:, 0] @ x).sum() + x[0] @ y[0], pair), "addmm": of(
+        lambda x, y: torch.addmm(x[0, :3], x, y.T, beta=0.5, alpha=2.0), pair), "baddbmm": of(lambda a, b, c: torch.baddbmm(
+        a, b, c), lambda r: [r(2, 3, 3), r(2, 3, 4), r(2, 4, 3)]),
+    "einsum": of(lambda x, y: torch.einsum("bhqd,bhkd->bhqk", x, y), lambda r: [r(2, 2, 3, 4), r(2, 2, 5, 4)]),
+        "einsum, ellipsis": of(lambda x, y: torch.einsum("...i,ij->...j", x, y), lambda r: [r(2, 3, 4), r(4, 2)]),
+        "einsum, trace": of(lambda x: torch.einsum("ii->i", x), lambda r: [r(3, 3)]), "outer": of(lambda x, y: torch.outer(
+        x[0], y[0]), pair), "bilinear": Case(lambda: nn.Bilinear(3, 4, 2), lambda r: [r(2, 3), r(2, 4)]),
+        "tensordot": of(lambda x, y: torch.tensordot(x, y, dims=([1], [1])), pair),
+    "cross": of(lambda x, y: torch.linalg.cross(x, y), lambda r: [r(2, 3), r(2, 3)]), "multi_dot": of(lambda x,
+        y: torch.linalg.multi_dot([x, y.T, x]), pair), "baddbmm, beta 0": of(lambda a, b, c: torch.baddbmm(a,
+        b, c, beta=0), lambda r: [r(2, 3, 3), r(2, 3, 4), r(2, 4, 3)]),
+    "arange": of(lambda x: x * torch.arange(4), one), "linspace": of(lambda x: x * torch.linspace(0, 1, 4),
+        one), "full_like": of(lambda x: torch.full_like(x, math.pi) * x, one), "new_zeros": of(lambda x: torch.cat(
+        [x.new_zeros(1, 4), x]), one), "eye": of(lambda x: x @ torch.eye(4), one), "tril_indices": of(lambda x: x[
+        :, :3][tuple(torch.tril_indices(3, 3))], one), "positions": of(lambda x: torch.cdist(torch.arange(4.0)[
+        :, None], torch.arange(4.0)[:, None]) @ x.T, one),
+    "embedding": Case(lambda: nn.Embedding(5, 3), lambda r: [r.ints(5, 2, 3)]), "one_hot": of(lambda i, x: F.one_hot(
+        i, 4) * x, lambda r: [r.ints(4, 3), r(3, 4)]), "bucketize": of(lambda x, t: t[torch.bucketize(x, torch.tensor
+        ([-0.5, 0.0, 0.5]))], lambda r: [r(3, 4), r(4)]), "searchsorted": of(lambda x, t: t[torch.searchsorted(
+        torch.tensor([-0.5, 0.0, 0.5]), x)], lambda r: [r(3, 4), r(4)]),
+    "integer inputs": of(lambda i, x: x * i.float() + i.sum(), lambda r: [r.ints(9, 3, 4), r(3, 4)]),
+        "bool inputs": of(lambda m, x: x * m + (~m).float(), lambda r: [r.bools(3, 4), r(3, 4)]), "casts": of(
+        lambda x: (x * 3).int().float() + x.to(torch.float32) + x.double().float(), one), "type_as": of(lambda x,
+        i: i.type_as(x) * x, lambda r: [r(3), r.ints(5, 3)]),
+    "scalar tensors": of(lambda x: x * torch.tensor(2.5) + torch.scalar_tensor(1.0), one), "chained": of(
+        lambda x: x.add(1).mul(2).sub(0.5).div(3).neg().abs().square(), one), "vmap": of(lambda x: torch.vmap(
+        lambda row: row.softmax(0) * row)(x), one), "func.grad inside": of(lambda x: torch.func.grad(lambda y: (
+        y**3).sum())(x), one),
+    "erfinv": of(torch.erfinv, lambda r: [torch.tensor([-0.9999, -0.5, -0.032, -0.03, 0.0, 1e-4, 0.031, 0.9,
+        0.99999])]), "quantiles of the normal": of(lambda x, y: torch.distributions.Normal(y, y.exp()).icdf(x),
+        lambda r: [r.unit(4), r(4)]), "quantile": of(lambda x: x.quantile(0.5), one),
 }  # fmt: skip
 CASES["hstack"] = of(
     lambda x, y: (

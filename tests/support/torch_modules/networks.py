@@ -700,16 +700,40 @@ CASES: Cases = {
     "vit": Case(ViT, pixels(2, 3, 8, 8)), "gpt": Case(GPT, lambda r: [r.ints(11, 2, 5)]), "llama": Case(Llama, lambda r: [r.ints(11, 2, 5)]),
     "bert": Case(Bert, lambda r: [r.ints(11, 2, 4), torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]])]), "t5 bias": Case(T5Bias, pixels(2, 2, 4, 4)), "swin": Case(Swin, pixels(1, 4, 4, 4)),
     "convnext": Case(ConvNeXt, pixels(1, 4, 4, 4)), "mixer": Case(Mixer, pixels(2, 5, 4)), "translator": Case(Translator, pixels(2, 3, 3)), "vae": Case(VAE, lambda r: [r(3, 6), r(3, 2)]),
-    "diffusion": Case(Diffusion, lambda r: [r(2, 2, 4, 4), r.ints(50, 2)]), "graph convolution": Case(GraphConv, lambda r: [r(4, 3), r.bools(4, 4).float()]), "edge convolution": Case(EdgeConv, lambda r: [r(4, 3), r.ints(4, 2, 6)]),
-    "capsules": Case(Capsules, pixels(2, 3, 4)), "experts": Case(Experts, pixels(3, 3)), "memory": Case(Memory, pixels(2, 3)), "wavenet": Case(WaveNet, pixels(1, 2, 6)), "deformable": Case(Deformable, pixels(1, 2, 4, 4)), "spatial transformer": Case(Spatial, pixels(2, 2, 4, 4)),
-    "radiance field": Case(Field, lambda r: [r(2, 3, 3), r.positive(2, 3)]), "flow": Case(Flow, pixels(3, 4)), "ode": Case(Ode, pixels(2, 3)), "highway": Case(Highway, pixels(2, 3)), "detector": Case(Detector, pixels(1, 2, 3, 3)), "super-resolution": Case(SuperResolution, pixels(1, 2, 4, 4)),
-    "style": Case(Style, lambda r: [r(1, 3, 5, 5), r(1, 3, 5, 5)]), "triplets": Case(Triplets, lambda r: [r(3, 4), r(3, 4), r(3, 4)]), "contrast": Case(Contrast, lambda r: [r(3, 4), r(3, 5)]), "attention pooling": Case(Pooling, lambda r: [r(2, 4, 3), torch.tensor([[True, True, True, False], [True, False, True, True]])]),
-    "physics": Case(Physics, lambda r: [r(4, 1)]), "recommender": Case(Recommender, lambda r: [r.ints(5, 4), r.ints(6, 4)]), "tagger": Case(Tagger, pixels(2, 4, 3)), "state space": Case(StateSpace, pixels(2, 4, 2)), "adapter": Case(Adapter, pixels(2, 4)),
-    "encoder": Case(encoder, pixels(2, 4, 8)), "encoder, norm first": Case(lambda: encoder(norm_first=True, activation="gelu"), pixels(2, 4, 8)), "encoder, train": Case(encoder, pixels(2, 4, 8), trains=True),
-    "transformer": Case(lambda: nn.Transformer(8, 2, 1, 1, 12, dropout=0.0, batch_first=True), lambda r: [r(2, 4, 8), r(2, 3, 8)]), "decoder": Case(lambda: nn.TransformerDecoderLayer(8, 2, 12, dropout=0.0, batch_first=True), lambda r: {"tgt": r(2, 3, 8), "memory": r(2, 4, 8), "tgt_mask": torch.full((3, 3), float("-inf")).triu(1)}),
-    "lstm classifier": Case(lambda: Last(nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 2)), pixels(2, 4, 3)), "gru, both ways": Case(lambda: Last(nn.GRU(3, 4, bidirectional=True, batch_first=True), nn.Linear(8, 2)), pixels(2, 4, 3)),
-    "autoencoder": Case(lambda: seq(nn.Conv2d(1, 3, 3, 2, 1), nn.ELU(), nn.ConvTranspose2d(3, 1, 4, 2, 1), nn.Sigmoid()), pixels(1, 1, 6, 6)), "generator": Case(lambda: seq(nn.Linear(4, 18), nn.Unflatten(1, (2, 3, 3)), nn.BatchNorm2d(2), nn.ConvTranspose2d(2, 1, 4, 2, 1), nn.Tanh()), pixels(2, 4)), "discriminator": Case(lambda: seq(nn.utils.parametrizations.spectral_norm(nn.Conv2d(1, 3, 4, 2, 1)), nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(27, 1)), pixels(2, 1, 6, 6)),
-    "keyword spotting": Case(lambda: seq(nn.Conv2d(1, 4, (4, 3), (2, 1)), nn.ReLU(), nn.Conv2d(4, 4, 3, groups=4), nn.Conv2d(4, 4, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)), pixels(1, 1, 14, 8)), "temporal": Case(lambda: Residual(seq(nn.ConstantPad1d((4, 0), 0.0), nn.Conv1d(2, 2, 3, dilation=2), nn.ReLU())), pixels(1, 2, 6)), "shuffle": Case(lambda: seq(nn.Conv2d(4, 4, 1, groups=2), nn.ChannelShuffle(2), nn.Conv2d(4, 4, 3, padding=1, groups=4)), pixels(1, 4, 4, 4)),
+    "diffusion": Case(Diffusion, lambda r: [r(2, 2, 4, 4), r.ints(50, 2)]), "graph convolution": Case(
+        GraphConv, lambda r: [r(4, 3), r.bools(4, 4).float()]), "edge convolution": Case(EdgeConv, lambda r: [
+        r(4, 3), r.ints(4, 2, 6)]),
+    "capsules": Case(Capsules, pixels(2, 3, 4)), "experts": Case(Experts, pixels(3, 3)), "memory": Case(Memory,
+        pixels(2, 3)), "wavenet": Case(WaveNet, pixels(1, 2, 6)), "deformable": Case(Deformable, pixels(1, 2,
+        4, 4)), "spatial transformer": Case(Spatial, pixels(2, 2, 4, 4)),
+    "radiance field": Case(Field, lambda r: [r(2, 3, 3), r.positive(2, 3)]), "flow": Case(Flow, pixels(3, 4)),
+        "ode": Case(Ode, pixels(2, 3)), "highway": Case(Highway, pixels(2, 3)), "detector": Case(Detector,
+        pixels(1, 2, 3, 3)), "super-resolution": Case(SuperResolution, pixels(1, 2, 4, 4)),
+    "style": Case(Style, lambda r: [r(1, 3, 5, 5), r(1, 3, 5, 5)]), "triplets": Case(Triplets, lambda r: [r(3,
+        4), r(3, 4), r(3, 4)]), "contrast": Case(Contrast, lambda r: [r(3, 4), r(3, 5)]), "attention pooling": Case(
+        Pooling, lambda r: [r(2, 4, 3), torch.tensor([[True, True, True, False], [True, False, True, True]])]),
+    "physics": Case(Physics, lambda r: [r(4, 1)]), "recommender": Case(Recommender, lambda r: [r.ints(5, 4), r.ints(
+        6, 4)]), "tagger": Case(Tagger, pixels(2, 4, 3)), "state space": Case(StateSpace, pixels(2, 4, 2)),
+        "adapter": Case(Adapter, pixels(2, 4)),
+    "encoder": Case(encoder, pixels(2, 4, 8)), "encoder, norm first": Case(lambda: encoder(norm_first=True,
+        activation="gelu"), pixels(2, 4, 8)), "encoder, train": Case(encoder, pixels(2, 4, 8), trains=True),
+    "transformer": Case(lambda: nn.Transformer(8, 2, 1, 1, 12, dropout=0.0, batch_first=True), lambda r: [r(2,
+        4, 8), r(2, 3, 8)]), "decoder": Case(lambda: nn.TransformerDecoderLayer(8, 2, 12, dropout=0.0,
+        batch_first=True), lambda r: {"tgt": r(2, 3, 8), "memory": r(2, 4, 8), "tgt_mask": torch.full((3, 3),
+        float("-inf")).triu(1)}),
+    "lstm classifier": Case(lambda: Last(nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 2)), pixels(2, 4, 3)),
+        "gru, both ways": Case(lambda: Last(nn.GRU(3, 4, bidirectional=True, batch_first=True), nn.Linear(8, 2)),
+        pixels(2, 4, 3)),
+    "autoencoder": Case(lambda: seq(nn.Conv2d(1, 3, 3, 2, 1), nn.ELU(), nn.ConvTranspose2d(3, 1, 4, 2, 1), nn.Sigmoid(
+        )), pixels(1, 1, 6, 6)), "generator": Case(lambda: seq(nn.Linear(4, 18), nn.Unflatten(1, (2, 3, 3)),
+        nn.BatchNorm2d(2), nn.ConvTranspose2d(2, 1, 4, 2, 1), nn.Tanh()), pixels(2, 4)), "discriminator": Case(
+        lambda: seq(nn.utils.parametrizations.spectral_norm(nn.Conv2d(1, 3, 4, 2, 1)), nn.LeakyReLU(0.2), nn.Flatten(
+        ), nn.Linear(27, 1)), pixels(2, 1, 6, 6)),
+    "keyword spotting": Case(lambda: seq(nn.Conv2d(1, 4, (4, 3), (2, 1)), nn.ReLU(), nn.Conv2d(4, 4, 3, groups=4),
+        nn.Conv2d(4, 4, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)), pixels(1, 1,
+        14, 8)), "temporal": Case(lambda: Residual(seq(nn.ConstantPad1d((4, 0), 0.0), nn.Conv1d(2, 2, 3,
+        dilation=2), nn.ReLU())), pixels(1, 2, 6)), "shuffle": Case(lambda: seq(nn.Conv2d(4, 4, 1, groups=2),
+        nn.ChannelShuffle(2), nn.Conv2d(4, 4, 3, padding=1, groups=4)), pixels(1, 4, 4, 4)),
 }  # fmt: skip
 
 

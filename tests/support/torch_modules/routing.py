@@ -311,5 +311,10 @@ CASES: Cases = {
     **{f.__name__: of(f, lambda r: [r(3, 4)]) for f in OF_SCORES},
     **{f.__name__: of(f, lambda r: [r(3, 4), r.unit(3, 4)]) for f in OF_LABELS},
     "hardest": of(hardest, lambda r: [r(5, 3), torch.tensor([0, 1, 0, 1, 1])]), "info_nce": of(info_nce, lambda r: [r(4, 3), r(4, 3)]),
-    "pooled": of(pooled, lambda r: [r(3, 4, 2)]), "graphs, a mean": of(pooled_by_sorting, lambda r: [r(5, 3), r.ints(3, 5)]), "graphs, a convolution": of(propagated, lambda r: [r(5, 3), r.ints(5, 2, 7)]), "graphs, the best nodes": of(top_pooling, lambda r: [r(5, 3)]), "voxels": of(voxels, lambda r: [r(6, 3), r.ints(4, 6)]), "segments": of(segments, lambda r: [r(6, 3)], refused="index_reduce|reducing"), "codes": of(codes, lambda r: [r(5, 3), r(4, 3)]), "a product of three": of(triple, lambda r: [r(2, 3), r(3, 4), r(4, 2)]),
+    "pooled": of(pooled, lambda r: [r(3, 4, 2)]), "graphs, a mean": of(pooled_by_sorting, lambda r: [r(5, 3),
+        r.ints(3, 5)]), "graphs, a convolution": of(propagated, lambda r: [r(5, 3), r.ints(5, 2, 7)]),
+        "graphs, the best nodes": of(top_pooling, lambda r: [r(5, 3)]), "voxels": of(voxels, lambda r: [r(6, 3),
+        r.ints(4, 6)]), "segments": of(segments, lambda r: [r(6, 3)], refused="index_reduce|reducing"),
+        "codes": of(codes, lambda r: [r(5, 3), r(4, 3)]), "a product of three": of(triple, lambda r: [r(2, 3),
+        r(3, 4), r(4, 2)]),
 }  # fmt: skip

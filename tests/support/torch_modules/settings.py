@@ -149,7 +149,9 @@ CASES: Cases = {
     "attention, a mask of numbers": of(attention(), lambda r: [*heads(r), r(3, 3)]),
     "attention, a whole row masked": of(attention(), whole_row_masked),
     "attention, groups of heads": of(attention(enable_gqa=True), lambda r: [r(2, 4, 3, 4), r(2, 2, 3, 4), r(2, 2, 3, 4)]),
-    "multihead, key padding": Case(lambda: nn.MultiheadAttention(4, 2, batch_first=True), lambda r: {"query": r(2, 3, 4), "key": r(2, 3, 4), "value": r(2, 3, 4), "key_padding_mask": torch.tensor([[False, False, True], [False, False, False]])}),
+    "multihead, key padding": Case(lambda: nn.MultiheadAttention(4, 2, batch_first=True), lambda r: {"query": r(
+        2, 3, 4), "key": r(2, 3, 4), "value": r(2, 3, 4), "key_padding_mask": torch.tensor([[False, False,
+        True], [False, False, False]])}),
     "multihead, need_weights": Case(lambda: nn.MultiheadAttention(4, 2), lambda r: {"query": r(3, 2, 4), "key": r(3, 2, 4), "value": r(3, 2, 4), "need_weights": False}),
     "conv, same": Case(lambda: nn.Conv2d(3, 4, (3, 4), padding="same"), image),
     "conv, valid": Case(lambda: nn.Conv2d(3, 4, 3, padding="valid"), image),

@@ -461,15 +461,81 @@ def by_size(x: Any) -> Any:
 
 
 CASES: Cases = {
-    "compiled": Case(lambda: torch.compile(linear()), lambda r: [r(2, 3)]), "compiled inside": Case(lambda: Holds(torch.compile(linear())), lambda r: [r(2, 3)]), "a compiled function": of(lambda x: compiled(x) * x, lambda r: [r(3)]), "compiled in place": Case(lambda: compiled_in_place(), lambda r: [r(2, 3)]),
-    "data parallel inside": Case(lambda: Holds(nn.DataParallel(linear())), lambda r: [r(2, 3)]), "scripted inside": Case(lambda: Holds(torch.jit.script(linear())), lambda r: [r(2, 3)], refused="ScriptModule|script"), "traced": Case(lambda: torch.jit.trace(linear(), torch.ones(2, 3)), lambda r: [r(2, 3)], refused="ScriptModule"), "a scripted function": of(lambda x: scripted_swish(x) * x, lambda r: [r(3)]), "scripted if tracing": of(lambda x: scripted_if_tracing(x) * x, lambda r: [r(3)]),
-    "symmetric": Case(parametrized(Symmetric), lambda r: [r(2, 3)]), "positive": Case(parametrized(Positive), lambda r: [r(2, 3)]), "pruned": Case(pruned, lambda r: [r(2, 3)]), "pruned twice": Case(pruned_twice, lambda r: [r(2, 4)]), "weight norm, old": Case(weight_norm_of_old, lambda r: [r(2, 3)]), "weight norm of a convolution": Case(lambda: parametrizations.weight_norm(nn.Conv1d(2, 3, 2), dim=0), lambda r: [r(1, 2, 4)]), "weight norm of all": Case(lambda: parametrizations.weight_norm(nn.Linear(3, 2), dim=None), lambda r: [r(2, 3)]),
-    "a hook before": Case(with_pre_hook, lambda r: [r(2, 3)]), "a hook with names": Case(with_keyword_hook, lambda r: [r(2, 3)]), "features by a hook": Case(Features, lambda r: [r(2, 3)]), "a patched forward": Case(patched, lambda r: [r(2, 3)]), "a standardized weight": Case(standardized, lambda r: [r(1, 2, 5, 5)]), "a subclass": Case(lambda: Subclass(3, 2), lambda r: [r(2, 3)]), "a property": Case(Property, lambda r: [r(2, 3)]), "methods": Case(Methods, lambda r: [r(2, 3)]), "chosen": Case(Chosen, lambda r: [r(2, 3)]), "chosen by an argument": Case(Chosen, lambda r: {"x": r(2, 3), "kind": "a"}), "left out": Case(Skipped, lambda r: [r(2, 3)]), "recursive": Case(Recursive, lambda r: [r(2, 3)]),
-    "options": Case(Optional, lambda r: [r(2, 4, 3), r.bools(2, 4), 0.5, "sum", True]), "options by name": Case(Optional, lambda r: {"x": r(2, 4, 3), "returns_all": True}), "options that are None": Case(Optional, lambda r: [r(2, 4, 3), None, 2.0]), "a list": Case(Listed, lambda r: [[r(2, 3), r(2, 2), r(2, 1)]]), "stars": Case(Star, lambda r: [r(3), r(3), r(3)]), "stars and names": Case(Star, lambda r: {"first": r(3), "extra": r(3), "weight": 2.0}), "a named tuple": Case(Norms, lambda r: [Point(r(3), r(3))]), "deep": Case(Deep, lambda r: [{"first": (r(3), [r(3), {"c": r(3)}]), "second": r(3)}]), "keys in their order": Case(Sorted, lambda r: [{"z": r(3), "a": r(3)}]), "one tensor": of(lambda x: x * 2, lambda r: [r(3)]),
-    "plain attributes": Case(Plain, lambda r: [r(2, 3)]), "shared layers": Case(Shared, lambda r: [r(2, 4)]), "an ensemble": Case(Ensemble, lambda r: [r(2, 3)]), "higher functions": Case(Mapped, lambda r: [r(2, 3)]), "checks": Case(Checked, lambda r: [r(2, 3)]), "checks of values": Case(CheckedValues, lambda r: [r(3)]), "sparse gradients": Case(Sparse, lambda r: [r.ints(5, 4)]), "two precisions": Case(Cast, lambda r: [r(2, 3)]), "autocast": with_weight(autocast, (3, 3), lambda r: [r(2, 3)], tolerance=2e-2), "autocast off": with_weight(autocast_off, (3, 3), lambda r: [r(2, 3)]), "half of a network": Case(lambda: seq(nn.Linear(3, 4), nn.ReLU()).half(), lambda r: [r(2, 3).half()], tolerance=1e-2),
-    "einops": of(einops_like, lambda r: [r(2, 4, 4, 3)]), "profiled": of(profiled, lambda r: [r(3)]), "printed": of(seen, lambda r: [r(3)]), "a caught error": of(caught, lambda r: [r(2, 3)]), "a generator": of(generated, lambda r: [r(3, 2)]), "sizes": of(by_size, lambda r: [r(2, 3)]), "deep copies": of(lambda x: x.clone().detach().clone() * x.clone(), lambda r: [r(3)]), "a number of 64 bits": of(lambda x: x * torch.tensor(0.1, dtype=torch.float64).float(), lambda r: [r(3)]), "numpy of a constant": of(lambda x: x * torch.from_numpy(np.arange(3) + 1.0).to(x.dtype), lambda r: [r(3)]), "a tensor of results": of(lambda x: torch.stack([x.sum(), x.max(), torch.tensor(1.0)]), lambda r: [r(3)]), "a tensor of tensors": of(lambda x: torch.tensor([x.sum(), x.max()]) * x[:2], lambda r: [r(3)]), "a tensor of lists of tensors": of(lambda x: torch.tensor([[(x > 0).sum(), 1], [2, (x > 1).sum()]]) * x, lambda r: [r(2)]), "a tensor of numbers of numpy": of(lambda x: torch.tensor([x.sum(), np.float32(0.5), np.float64(1.5)]) * x, lambda r: [r(3)]), "a tensor of whole numbers": of(lambda x: torch.tensor([(x > 0).sum().int(), 2]) / 4 * x, lambda r: [r(2)]), "a sparse tensor": of(lambda x: torch.sparse_coo_tensor(torch.tensor([[0, 1]]), x[:2], (3,)).to_dense(), lambda r: [r(3)], refused="use dense ones"), "a tensor of answers": of(lambda x: torch.as_tensor((x.sum() > 0, True)) * x, lambda r: [r(2)]), "a tensor of tensors and numbers": of(lambda x: torch.as_tensor([x.prod(), 0.5], dtype=torch.float64).float() * x, lambda r: [r(2)]),
-    "vmap over a layer": Case(lambda: Holds(Mapping()), lambda r: [r(2, 3)]), "an ensemble by vmap": Case(lambda: Vectorized(), lambda r: [r(2, 3)]), "jacobian": of(lambda x: torch.func.jacrev(torch.sin)(x) @ x, lambda r: [r(3)]), "hessian": of(lambda x: torch.func.hessian(lambda y: (y**3).sum())(x) @ x, lambda r: [r(3)]), "polar numbers": of(lambda x: torch.view_as_real(torch.polar(x.abs(), x)), lambda r: [r(3)]), "fft of a signal": of(lambda x: torch.fft.rfft(x).abs(), lambda r: [r(4)]), "stft": of(lambda x: torch.stft(x, 4, return_complex=True).abs(), lambda r: [r(16)]), "rotary by complex numbers": of(lambda x: torch.view_as_complex(x.view(2, 2, 2)).abs(), lambda r: [r(2, 4)]), "nested tensors": of(lambda x: torch.nested.nested_tensor([x[0], x[1, :2]]).to_padded_tensor(0.0), lambda r: [r(2, 3)], refused="nested|pad"), "sparse product": of(lambda x: torch.sparse_coo_tensor(torch.tensor([[0, 1], [1, 0]]), x[0, :2], (2, 2)) @ x, lambda r: [r(2, 3)], refused="sparse"), "sparse by to_sparse": of(lambda x: torch.sparse.sum(x.to_sparse()) * x, lambda r: [r(2, 3)], refused="sparse"),
-    "eigenvalues": of(lambda x: torch.linalg.eigvalsh(x @ x.t()), lambda r: [r(3, 3)], refused="outside"), "svd": of(lambda x: torch.linalg.svdvals(x), lambda r: [r(3, 3)], refused="outside"), "solve": of(lambda x: torch.linalg.solve(x, x[0]), lambda r: [r(3, 3)]), "cholesky": of(lambda x: torch.linalg.cholesky(x @ x.t() + torch.eye(3)), lambda r: [r(3, 3)]), "det": of(torch.det, lambda r: [r(3, 3)]), "slogdet": of(lambda x: torch.linalg.slogdet(x)[1], lambda r: [r(3, 3)]), "matrix power": of(lambda x: torch.linalg.matrix_power(x, 3), lambda r: [r(3, 3)]), "lgamma": of(torch.lgamma, lambda r: [r.positive(3)], refused="outside|NNEF"), "digamma": of(torch.digamma, lambda r: [r.positive(3)], refused="outside|NNEF"), "i0": of(torch.i0, lambda r: [r(3)], refused="outside|NNEF"), "ctc": Case(lambda: Ctc(), lambda r: [r(6, 2, 4)], refused="outside|loss"), "a custom operation": of(lambda x: doubled(x) * x, lambda r: [r(3)], refused="own::doubled|own.doubled"), "a loop of torch": of(lambda x: torch._higher_order_ops.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y.sin()), (torch.tensor(0), x))[1], lambda r: [r(3)], refused="while_loop|loop"),
+    "compiled": Case(lambda: torch.compile(linear()), lambda r: [r(2, 3)]), "compiled inside": Case(lambda: Holds(
+        torch.compile(linear())), lambda r: [r(2, 3)]), "a compiled function": of(lambda x: compiled(x) * x,
+        lambda r: [r(3)]), "compiled in place": Case(lambda: compiled_in_place(), lambda r: [r(2, 3)]),
+    "data parallel inside": Case(lambda: Holds(nn.DataParallel(linear())), lambda r: [r(2, 3)]),
+        "scripted inside": Case(lambda: Holds(torch.jit.script(linear())), lambda r: [r(2, 3)], refused=
+        "ScriptModule|script"), "traced": Case(lambda: torch.jit.trace(linear(), torch.ones(2, 3)), lambda r: [
+        r(2, 3)], refused="ScriptModule"), "a scripted function": of(lambda x: scripted_swish(x) * x, lambda r: [
+        r(3)]), "scripted if tracing": of(lambda x: scripted_if_tracing(x) * x, lambda r: [r(3)]),
+    "symmetric": Case(parametrized(Symmetric), lambda r: [r(2, 3)]), "positive": Case(parametrized(Positive),
+        lambda r: [r(2, 3)]), "pruned": Case(pruned, lambda r: [r(2, 3)]), "pruned twice": Case(pruned_twice,
+        lambda r: [r(2, 4)]), "weight norm, old": Case(weight_norm_of_old, lambda r: [r(2, 3)]),
+        "weight norm of a convolution": Case(lambda: parametrizations.weight_norm(nn.Conv1d(2, 3, 2), dim=0),
+        lambda r: [r(1, 2, 4)]), "weight norm of all": Case(lambda: parametrizations.weight_norm(nn.Linear(3,
+        2), dim=None), lambda r: [r(2, 3)]),
+    "a hook before": Case(with_pre_hook, lambda r: [r(2, 3)]), "a hook with names": Case(with_keyword_hook,
+        lambda r: [r(2, 3)]), "features by a hook": Case(Features, lambda r: [r(2, 3)]), "a patched forward": Case(
+        patched, lambda r: [r(2, 3)]), "a standardized weight": Case(standardized, lambda r: [r(1, 2, 5, 5)]),
+        "a subclass": Case(lambda: Subclass(3, 2), lambda r: [r(2, 3)]), "a property": Case(Property, lambda r: [
+        r(2, 3)]), "methods": Case(Methods, lambda r: [r(2, 3)]), "chosen": Case(Chosen, lambda r: [r(2, 3)]),
+        "chosen by an argument": Case(Chosen, lambda r: {"x": r(2, 3), "kind": "a"}), "left out": Case(Skipped,
+        lambda r: [r(2, 3)]), "recursive": Case(Recursive, lambda r: [r(2, 3)]),
+    "options": Case(Optional, lambda r: [r(2, 4, 3), r.bools(2, 4), 0.5, "sum", True]), "options by name": Case(
+        Optional, lambda r: {"x": r(2, 4, 3), "returns_all": True}), "options that are None": Case(Optional,
+        lambda r: [r(2, 4, 3), None, 2.0]), "a list": Case(Listed, lambda r: [[r(2, 3), r(2, 2), r(2, 1)]]),
+        "stars": Case(Star, lambda r: [r(3), r(3), r(3)]), "stars and names": Case(Star, lambda r: {"first": r(
+        3), "extra": r(3), "weight": 2.0}), "a named tuple": Case(Norms, lambda r: [Point(r(3), r(3))]),
+        "deep": Case(Deep, lambda r: [{"first": (r(3), [r(3), {"c": r(3)}]), "second": r(3)}]),
+        "keys in their order": Case(Sorted, lambda r: [{"z": r(3), "a": r(3)}]), "one tensor": of(lambda x: x * 2,
+        lambda r: [r(3)]),
+    "plain attributes": Case(Plain, lambda r: [r(2, 3)]), "shared layers": Case(Shared, lambda r: [r(2, 4)]),
+        "an ensemble": Case(Ensemble, lambda r: [r(2, 3)]), "higher functions": Case(Mapped, lambda r: [r(2, 3)]),
+        "checks": Case(Checked, lambda r: [r(2, 3)]), "checks of values": Case(CheckedValues, lambda r: [r(3)]),
+        "sparse gradients": Case(Sparse, lambda r: [r.ints(5, 4)]), "two precisions": Case(Cast, lambda r: [r(
+        2, 3)]), "autocast": with_weight(autocast, (3, 3), lambda r: [r(2, 3)], tolerance=2e-2),
+        "autocast off": with_weight(autocast_off, (3, 3), lambda r: [r(2, 3)]), "half of a network": Case(
+        lambda: seq(nn.Linear(3, 4), nn.ReLU()).half(), lambda r: [r(2, 3).half()], tolerance=1e-2),
+    "einops": of(einops_like, lambda r: [r(2, 4, 4, 3)]), "profiled": of(profiled, lambda r: [r(3)]),
+        "printed": of(seen, lambda r: [r(3)]), "a caught error": of(caught, lambda r: [r(2, 3)]),
+        "a generator": of(generated, lambda r: [r(3, 2)]), "sizes": of(by_size, lambda r: [r(2, 3)]),
+        "deep copies": of(lambda x: x.clone().detach().clone() * x.clone(), lambda r: [r(3)]),
+        "a number of 64 bits": of(lambda x: x * torch.tensor(0.1, dtype=torch.float64).float(), lambda r: [r(3)]),
+        "numpy of a constant": of(lambda x: x * torch.from_numpy(np.arange(3) + 1.0).to(x.dtype), lambda r: [r(
+        3)]), "a tensor of results": of(lambda x: torch.stack([x.sum(), x.max(), torch.tensor(1.0)]), lambda r: [
+        r(3)]), "a tensor of tensors": of(lambda x: torch.tensor([x.sum(), x.max()]) * x[:2], lambda r: [r(3)]),
+        "a tensor of lists of tensors": of(lambda x: torch.tensor([[(x > 0).sum(), 1], [2, (x > 1).sum()]]) * x,
+        lambda r: [r(2)]), "a tensor of numbers of numpy": of(lambda x: torch.tensor([x.sum(), np.float32(0.5),
+        np.float64(1.5)]) * x, lambda r: [r(3)]), "a tensor of whole numbers": of(lambda x: torch.tensor([(x > 0).sum(
+        ).int(), 2]) / 4 * x, lambda r: [r(2)]), "a sparse tensor": of(lambda x: torch.sparse_coo_tensor(torch.tensor
+        ([[0, 1]]), x[:2], (3,)).to_dense(), lambda r: [r(3)], refused="use dense ones"),
+        "a tensor of answers": of(lambda x: torch.as_tensor((x.sum() > 0, True)) * x, lambda r: [r(2)]),
+        "a tensor of tensors and numbers": of(lambda x: torch.as_tensor([x.prod(), 0.5], dtype=torch.float64).float(
+        ) * x, lambda r: [r(2)]),
+    "vmap over a layer": Case(lambda: Holds(Mapping()), lambda r: [r(2, 3)]), "an ensemble by vmap": Case(
+        lambda: Vectorized(), lambda r: [r(2, 3)]), "jacobian": of(lambda x: torch.func.jacrev(torch.sin)(x) @ x,
+        lambda r: [r(3)]), "hessian": of(lambda x: torch.func.hessian(lambda y: (y**3).sum())(x) @ x, lambda r: [
+        r(3)]), "polar numbers": of(lambda x: torch.view_as_real(torch.polar(x.abs(), x)), lambda r: [r(3)]),
+        "fft of a signal": of(lambda x: torch.fft.rfft(x).abs(), lambda r: [r(4)]), "stft": of(lambda x: torch.stft(
+        x, 4, return_complex=True).abs(), lambda r: [r(16)]), "rotary by complex numbers": of(lambda x: torch.view_as_complex(
+        x.view(2, 2, 2)).abs(), lambda r: [r(2, 4)]), "nested tensors": of(lambda x: torch.nested.nested_tensor
+        ([x[0], x[1, :2]]).to_padded_tensor(0.0), lambda r: [r(2, 3)], refused="nested|pad"), "sparse product": of(
+        lambda x: torch.sparse_coo_tensor(torch.tensor([[0, 1], [1, 0]]), x[0, :2], (2, 2)) @ x, lambda r: [r(
+        2, 3)], refused="sparse"), "sparse by to_sparse": of(lambda x: torch.sparse.sum(x.to_sparse()) * x,
+        lambda r: [r(2, 3)], refused="sparse"),
+    "eigenvalues": of(lambda x: torch.linalg.eigvalsh(x @ x.t()), lambda r: [r(3, 3)], refused="outside"),
+        "svd": of(lambda x: torch.linalg.svdvals(x), lambda r: [r(3, 3)], refused="outside"), "solve": of(
+        lambda x: torch.linalg.solve(x, x[0]), lambda r: [r(3, 3)]), "cholesky": of(lambda x: torch.linalg.cholesky(
+        x @ x.t() + torch.eye(3)), lambda r: [r(3, 3)]), "det": of(torch.det, lambda r: [r(3, 3)]), "slogdet": of(
+        lambda x: torch.linalg.slogdet(x)[1], lambda r: [r(3, 3)]), "matrix power": of(lambda x: torch.linalg.matrix_power(
+        x, 3), lambda r: [r(3, 3)]), "lgamma": of(torch.lgamma, lambda r: [r.positive(3)], refused=
+        "outside|NNEF"), "digamma": of(torch.digamma, lambda r: [r.positive(3)], refused="outside|NNEF"), "i0": of(
+        torch.i0, lambda r: [r(3)], refused="outside|NNEF"), "ctc": Case(lambda: Ctc(), lambda r: [r(6, 2, 4)],
+        refused="outside|loss"), "a custom operation": of(lambda x: doubled(x) * x, lambda r: [r(3)], refused=
+        "own::doubled|own.doubled"), "a loop of torch": of(lambda x: torch._higher_order_ops.while_loop(lambda i,
+        y: i < 3, lambda i, y: (i + 1, y.sin()), (torch.tensor(0), x))[1], lambda r: [r(3)], refused=
+        "while_loop|loop"),
 }  # fmt: skip
 
 
