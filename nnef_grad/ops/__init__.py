@@ -1,5 +1,5 @@
-"""The operations by family: the shape function of each, and its rule or decomposition
-where that needs shapes.
+"""The operations by family: the shape function of each, its rule or decomposition where that
+needs shapes, and what batching, examples, linearity, value ranges and costs take.
 
 Importing this package enters all of them.
 """

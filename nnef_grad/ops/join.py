@@ -262,6 +262,29 @@ def positions_along(emit: Emit, count: Dimension, axis: int, rank: int) -> Tenso
     return reshaped(emit, positions(emit, count), shape, hint="positions")
 
 
+@batching("gather")
+def gather_batching(op: Many) -> Sequence[Any]:
+    """Along an axis one further; the indices are the same for all values."""
+    x, indices = op.operation.operands
+    if indices in op.many:
+        raise op.refusal("indices")
+    return op.again(op.aligned(x), indices, axis=op.operation.settings["axis"] + 1)
+
+
+@place_rule("gather")
+def gather_place(use: Use) -> Place:
+    """The axes of the indices take the place of an axis."""
+    x, indices = use.operation.operands
+    axis, place = use.settings["axis"], use.one()
+    if x in use.at and indices in use.at:
+        raise MeetError(MAY_MEET)
+    if indices in use.at:
+        return place._replace(axis=axis + place.axis)
+    apart(place, [axis])
+    further = len(use.result) - x.rank if place.axis > axis else 0  # type: ignore[union-attr]
+    return place._replace(axis=place.axis + further)
+
+
 # ---- Loops: their derivative is in autodiff/loops.py ----
 
 
@@ -292,7 +315,13 @@ def loop_shape(*operands: Shape, loop: Loop) -> Shapes:
     return results if len(results) != 1 else results[0]
 
 
-# ---- Batching, linearity, ranges, costs ----
+@cost(LOOP)
+def loop_cost(op: Operation) -> Any:
+    """That of the body of a loop, at each step."""
+    return steps_of(op) * sum(map(multiply_adds, loop_of(op).body.operations))
+
+
+# ---- Batching, linearity, ranges ----
 
 batching("concat", "split", "stack", "unstack")(along_axis)
 batching("tile")(changed(repeats=lambda repeats: (1, *repeats)))
@@ -301,21 +330,6 @@ place_rule("tile")(Use.one)
 linear("split", "unstack", "tile", "gather")(in_first)
 linear("concat", "stack")(in_all)
 value_range("concat", "split", "stack", "unstack", "tile", "gather")(of_first)
-
-
-@batching("gather")
-def gather_batching(op: Many) -> Sequence[Any]:
-    """Along an axis one further; the indices are the same for all values."""
-    x, indices = op.operation.operands
-    if indices in op.many:
-        raise op.refusal("indices")
-    return op.again(op.aligned(x), indices, axis=op.operation.settings["axis"] + 1)
-
-
-@cost(LOOP)
-def loop_cost(op: Operation) -> Any:
-    """That of the body of a loop, at each step."""
-    return steps_of(op) * sum(map(multiply_adds, loop_of(op).body.operations))
 
 
 @place_rule("stack")
@@ -330,20 +344,6 @@ def unstack_place(use: Use) -> Place:
     """An axis less."""
     axis, place = use.settings["axis"], apart(use.one(), [use.settings["axis"]])
     return place._replace(axis=place.axis - (axis < place.axis))
-
-
-@place_rule("gather")
-def gather_place(use: Use) -> Place:
-    """The axes of the indices take the place of an axis."""
-    x, indices = use.operation.operands
-    axis, place = use.settings["axis"], use.one()
-    if x in use.at and indices in use.at:
-        raise MeetError(MAY_MEET)
-    if indices in use.at:
-        return place._replace(axis=axis + place.axis)
-    apart(place, [axis])
-    further = len(use.result) - x.rank if place.axis > axis else 0  # type: ignore[union-attr]
-    return place._replace(axis=place.axis + further)
 
 
 @repeated_rule("tile")
