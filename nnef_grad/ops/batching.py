@@ -64,7 +64,7 @@ BatchingRule = Callable[[Many], Sequence[Any]]
 BATCHING: dict[str, BatchingRule] = {}
 
 
-def batching(*names: str) -> Callable[[Function], Function]:
+def batching_rule(*names: str) -> Callable[[Function], Function]:
     """Enters the batching rule of the named operations."""
     return partial(enter, BATCHING, names)
 
@@ -98,7 +98,7 @@ along_axes = changed(axes=further)
 along_axis = changed(axis=lambda axis: axis + 1)
 
 
-def windows(op: Many) -> Sequence[Any]:
+def over_windows(op: Many) -> Sequence[Any]:
     """The windows do not extend along the new axis."""
     first: dict[str, Any] = {"padding": (0, 0), "output_shape": op.count}
     attributes: dict[str, Any] = {

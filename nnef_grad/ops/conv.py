@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.learning import all_equal, equal
-from nnef_grad.ops.batching import Many, batching
-from nnef_grad.ops.costs import cost
+from nnef_grad.ops.batching import Many, batching_rule
+from nnef_grad.ops.costs import cost_rule
 from nnef_grad.ops.elementwise import fits_into
 from nnef_grad.ops.examples import MAY_MEET, MeetError, Place, Use, divided, place_rule
-from nnef_grad.ops.linear import in_one, linear
+from nnef_grad.ops.linear import in_one, linearity_rule
 from nnef_grad.ops.parts import section
 from nnef_grad.ops.registry import Emit, ShapeError, require, shape, vjp
 from nnef_grad.ops.shape import in_batch, reshaped, transposed
@@ -289,7 +289,7 @@ def _exchanged(emit: Emit, x: Tensor, hint: str | None = None) -> Tensor:
 _MOST_PLACES = 1000
 
 
-@batching("conv", "deconv")
+@batching_rule("conv", "deconv")
 def conv_batching(op: Many) -> Sequence[Any]:
     """The new axis goes into the batch or, with many filters, into the channels."""
     x, w, *_ = op.operation.inputs
@@ -385,10 +385,10 @@ def _rearranged(
 
 # ---- Linearity, costs ----
 
-linear("conv", "deconv")(in_one)
+linearity_rule("conv", "deconv")(in_one)
 
 
-@cost("conv", "deconv", "separable_conv", "separable_deconv")
+@cost_rule("conv", "deconv", "separable_conv", "separable_deconv")
 def filter_cost(op: Operation) -> Any:
     """Each window in each item of the batch, times all elements of its filters."""
     _, *filters, _ = op.operands

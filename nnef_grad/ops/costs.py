@@ -67,7 +67,7 @@ Cost = Callable[[Operation], Any]
 COSTS: dict[str, Cost] = {}
 
 
-def cost(*names: str) -> Callable[[Function], Function]:
+def cost_rule(*names: str) -> Callable[[Function], Function]:
     """Enters how many multiply-adds the named operations take."""
     return partial(enter, COSTS, names)
 

@@ -13,9 +13,9 @@ from nnef_grad.graph.extents import bounds
 from nnef_grad.graph.ir import Operation, Shape
 from nnef_grad.graph.learning import agree_if_broadcast, equal
 from nnef_grad.graph.quotients import maximum
-from nnef_grad.ops.batching import batching, elementwise
+from nnef_grad.ops.batching import batching_rule, elementwise
 from nnef_grad.ops.examples import Use, place_rule, repeated_rule
-from nnef_grad.ops.linear import in_all, in_first, in_one, linear
+from nnef_grad.ops.linear import in_all, in_first, in_one, linearity_rule
 from nnef_grad.ops.ranges import (
     INF,
     POSITIVE,
@@ -24,8 +24,8 @@ from nnef_grad.ops.ranges import (
     RangeRule,
     bounded,
     of_first,
+    range_rule,
     union,
-    value_range,
 )
 from nnef_grad.ops.registry import (
     ShapeError,
@@ -118,15 +118,15 @@ def add_n_shape(x: tuple[Shape, ...]) -> Shape:
 
 # ---- Batching, linearity ----
 
-batching(*ELEMENTWISE)(elementwise)
+batching_rule(*ELEMENTWISE)(elementwise)
 place_rule(*ELEMENTWISE)(Use.aligned)
 repeated_rule(*ELEMENTWISE)(Use.aligned)
-linear(*COPYING, "neg", "div")(in_first)
-linear("mul")(in_one)
-linear("add", "sub", "add_n")(in_all)
+linearity_rule(*COPYING, "neg", "div")(in_first)
+linearity_rule("mul")(in_one)
+linearity_rule("add", "sub", "add_n")(in_all)
 
 
-@linear("select")
+@linearity_rule("select")
 def select_linear(op: Operation, some: Sequence[bool], whole: Sequence[bool]) -> bool:
     """In both choices together."""
     return not some[0] and all(whole[1:])
@@ -135,41 +135,41 @@ def select_linear(op: Operation, some: Sequence[bool], whole: Sequence[bool]) ->
 # ---- Ranges ----
 
 
-def negated(x: Range) -> Range:
+def _neg(x: Range) -> Range:
     return Range(-x.upper, -x.lower)
 
 
-def added(x: Range, y: Range) -> Range:
+def _add(x: Range, y: Range) -> Range:
     return Range(x.lower + y.lower, x.upper + y.upper)
 
 
-def multiplied(x: Range, y: Range) -> Range:
+def _mul(x: Range, y: Range) -> Range:
     """A bound of zero stays zero, however large the other factor is."""
     pairs = [(a, b) for a in (x.lower, x.upper) for b in (y.lower, y.upper)]
     corners = [a * b if a and b else 0.0 for a, b in pairs]
     return Range(min(corners), max(corners))
 
 
-def divided(x: Range, y: Range) -> Range:
+def _div(x: Range, y: Range) -> Range:
     if not y.has_finite_reciprocal:
         return UNKNOWN
-    return multiplied(x, Range(1.0 / y.upper, 1.0 / y.lower))
+    return _mul(x, Range(1.0 / y.upper, 1.0 / y.lower))
 
 
 def larger(x: Range, y: Range) -> Range:
     return Range(max(x.lower, y.lower), max(x.upper, y.upper))
 
 
-def smaller(x: Range, y: Range) -> Range:
+def _min(x: Range, y: Range) -> Range:
     return Range(min(x.lower, y.lower), min(x.upper, y.upper))
 
 
-def absolute(x: Range) -> Range:
+def _abs(x: Range) -> Range:
     return Range(max(x.lower, -x.upper, 0.0), max(-x.lower, x.upper))
 
 
 def squared(x: Range) -> Range:
-    size = absolute(x)
+    size = _abs(x)
     return Range(size.lower * size.lower, size.upper * size.upper)
 
 
@@ -187,7 +187,7 @@ def _pow(x: Range, y: Range) -> Range:
         if is_fixed:
             ends = [_power(end, y.lower) for end in (x.lower, x.upper)]
             return Range(min(ends), max(ends))
-        exponent = multiplied(y, Range(math.log(x.lower), math.log(x.upper)))
+        exponent = _mul(y, Range(math.log(x.lower), math.log(x.upper)))
         return Range(0.0) if exponent.upper < EXPONENT else UNKNOWN
     if not is_fixed or y.lower < 0.0 or not y.lower.is_integer():
         return UNKNOWN
@@ -221,14 +221,14 @@ _sqrt = _within(0.0, INF, _rising(math.sqrt))
 _ONE = Range(1.0, 1.0)
 
 _RULES: dict[str, RangeRule] = {
-    "neg": negated,
-    "abs": absolute,
+    "neg": _neg,
+    "abs": _abs,
     "sqr": squared,
-    # That the slope at zero is not finite is found where it is divided by.
+    # That the slope at zero is not finite is found where it is _div by.
     "sqrt": _sqrt,
-    "rcp": lambda x: divided(_ONE, x),
-    "rsqr": lambda x: divided(_ONE, squared(x)),
-    "rsqrt": lambda x: divided(_ONE, _sqrt(x)),
+    "rcp": lambda x: _div(_ONE, x),
+    "rsqr": lambda x: _div(_ONE, squared(x)),
+    "rsqrt": lambda x: _div(_ONE, _sqrt(x)),
     "exp": _within(-INF, EXPONENT, _exp),
     "log": _within(POSITIVE, INF, _rising(math.log)),
     "log2": _within(POSITIVE, INF, _rising(math.log2)),
@@ -241,21 +241,21 @@ _RULES: dict[str, RangeRule] = {
     **dict.fromkeys(("sin", "cos", "tanh", "sign"), bounded(-1.0, 1.0)),
     "sigmoid": bounded(0.0, 1.0),
     "softplus": bounded(0.0, INF),
-    "softabs": lambda x, epsilon: _sqrt(added(squared(x), Range(epsilon, epsilon))),
+    "softabs": lambda x, epsilon: _sqrt(_add(squared(x), Range(epsilon, epsilon))),
     "relu": lambda x: larger(x, Range(0.0, 0.0)),
     "elu": lambda x, alpha: Range(min(-abs(alpha), x.lower)),
-    "add": added,
-    "sub": lambda x, y: added(x, negated(y)),
-    "mul": multiplied,
-    "div": divided,
+    "add": _add,
+    "sub": lambda x, y: _add(x, _neg(y)),
+    "mul": _mul,
+    "div": _div,
     "pow": _pow,
     "max": larger,
-    "min": smaller,
-    "clamp": lambda x, a, b: larger(smaller(x, b), a),
+    "min": _min,
+    "clamp": lambda x, a, b: larger(_min(x, b), a),
     "select": lambda condition, x, y: union(x, y),
     "cast": lambda x: Range(_floor(x.lower), _floor(x.upper)),
     "floor": _rising(_floor),
     **dict.fromkeys(COPYING, of_first),
 }
 for _name, _rule in _RULES.items():
-    value_range(_name)(_rule)
+    range_rule(_name)(_rule)

@@ -13,8 +13,8 @@ from nnef_grad.graph.extents import Dimension, has_symbols, may_exceed
 from nnef_grad.graph.ir import LOOP, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.learning import all_equal, equal, reaches
 from nnef_grad.graph.loops import Loop, loop_of, steps_of
-from nnef_grad.ops.batching import Many, along_axis, batching, changed
-from nnef_grad.ops.costs import cost, multiply_adds
+from nnef_grad.ops.batching import Many, along_axis, batching_rule, changed
+from nnef_grad.ops.costs import cost_rule, multiply_adds
 from nnef_grad.ops.examples import (
     MAY_MEET,
     MeetError,
@@ -26,9 +26,9 @@ from nnef_grad.ops.examples import (
     place_rule,
     repeated_rule,
 )
-from nnef_grad.ops.linear import in_all, in_first, linear
+from nnef_grad.ops.linear import in_all, in_first, linearity_rule
 from nnef_grad.ops.parts import place, section
-from nnef_grad.ops.ranges import of_first, value_range
+from nnef_grad.ops.ranges import of_first, range_rule
 from nnef_grad.ops.registry import Emit, Shapes, check_results, require, shape, vjp
 from nnef_grad.ops.shape import (
     check_axis,
@@ -262,7 +262,7 @@ def positions_along(emit: Emit, count: Dimension, axis: int, rank: int) -> Tenso
     return reshaped(emit, positions(emit, count), shape, hint="positions")
 
 
-@batching("gather")
+@batching_rule("gather")
 def gather_batching(op: Many) -> Sequence[Any]:
     """Along an axis one further; the indices are the same for all values."""
     x, indices = op.operation.operands
@@ -315,7 +315,7 @@ def loop_shape(*operands: Shape, loop: Loop) -> Shapes:
     return results if len(results) != 1 else results[0]
 
 
-@cost(LOOP)
+@cost_rule(LOOP)
 def loop_cost(op: Operation) -> Any:
     """That of the body of a loop, at each step."""
     return steps_of(op) * sum(map(multiply_adds, loop_of(op).body.operations))
@@ -323,13 +323,13 @@ def loop_cost(op: Operation) -> Any:
 
 # ---- Batching, linearity, ranges ----
 
-batching("concat", "split", "stack", "unstack")(along_axis)
-batching("tile")(changed(repeats=lambda repeats: (1, *repeats)))
+batching_rule("concat", "split", "stack", "unstack")(along_axis)
+batching_rule("tile")(changed(repeats=lambda repeats: (1, *repeats)))
 place_rule("concat", "split")(beside_axis)
 place_rule("tile")(Use.one)
-linear("split", "unstack", "tile", "gather")(in_first)
-linear("concat", "stack")(in_all)
-value_range("concat", "split", "stack", "unstack", "tile", "gather")(of_first)
+linearity_rule("split", "unstack", "tile", "gather")(in_first)
+linearity_rule("concat", "stack")(in_all)
+range_rule("concat", "split", "stack", "unstack", "tile", "gather")(of_first)
 
 
 @place_rule("stack")

@@ -16,7 +16,7 @@ LinearRule = Callable[[Operation, Sequence[bool], Sequence[bool]], bool]
 LINEAR: dict[str, LinearRule] = {}
 
 
-def linear(*names: str) -> Callable[[Function], Function]:
+def linearity_rule(*names: str) -> Callable[[Function], Function]:
     """Enters where the named operations are linear."""
     return partial(enter, LINEAR, names)
 

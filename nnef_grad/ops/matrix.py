@@ -8,11 +8,11 @@ from typing import Any
 
 from nnef_grad.graph.ir import Operation, Shape
 from nnef_grad.graph.learning import equal
-from nnef_grad.ops.batching import batching, elementwise
-from nnef_grad.ops.costs import cost, elements
+from nnef_grad.ops.batching import batching_rule, elementwise
+from nnef_grad.ops.costs import cost_rule, elements
 from nnef_grad.ops.elementwise import broadcast
 from nnef_grad.ops.examples import MAY_MEET, MEET, MeetError, Place, Use, place_rule
-from nnef_grad.ops.linear import in_one, linear
+from nnef_grad.ops.linear import in_one, linearity_rule
 from nnef_grad.ops.registry import require, shape
 
 
@@ -39,11 +39,11 @@ def linear_shape(input: Shape, filter: Shape, bias: Shape) -> Shape:
 # ---- Batching, linearity, costs ----
 
 # The new axis is a batch of matrices.
-batching("matmul")(elementwise)
-linear("matmul", "linear")(in_one)
+batching_rule("matmul")(elementwise)
+linearity_rule("matmul", "linear")(in_one)
 
 
-@cost("matmul", "linear")
+@cost_rule("matmul", "linear")
 def product_cost(op: Operation) -> Any:
     """The inner extent for each element of the product."""
     inner = -2 if op.settings.get("transposeA") else -1

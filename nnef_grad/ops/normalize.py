@@ -7,11 +7,11 @@ from math import prod
 from typing import Any
 
 from nnef_grad.graph.ir import Operation, Shape
-from nnef_grad.ops.batching import along_axes, batching, windows
-from nnef_grad.ops.costs import cost, each_element, elements
+from nnef_grad.ops.batching import along_axes, batching_rule, over_windows
+from nnef_grad.ops.costs import cost_rule, each_element, elements
 from nnef_grad.ops.elementwise import check_fits
 from nnef_grad.ops.examples import Use, beside_axes, beside_windows, place_rule
-from nnef_grad.ops.ranges import bounded, value_range
+from nnef_grad.ops.ranges import bounded, range_rule
 from nnef_grad.ops.registry import require, shape
 from nnef_grad.ops.shape import check_axes, check_length
 from nnef_grad.ops.traits import LOCAL_NORMALIZATION
@@ -58,19 +58,19 @@ for _operation, *_operands in (
 
 # ---- Batching, linearity, ranges, costs ----
 
-batching(*_NORMS)(along_axes)
-batching(*LOCAL_NORMALIZATION)(windows)
+batching_rule(*_NORMS)(along_axes)
+batching_rule(*LOCAL_NORMALIZATION)(over_windows)
 place_rule(*_NORMS)(beside_axes)
 place_rule(*LOCAL_NORMALIZATION)(beside_windows)
 place_rule("batch_normalization")(Use.aligned)
-value_range("softmax")(bounded(0.0, 1.0))
-cost(*_NORMS)(each_element)
+range_rule("softmax")(bounded(0.0, 1.0))
+cost_rule(*_NORMS)(each_element)
 
 
-@cost(*(LOCAL_NORMALIZATION - {"local_contrast_normalization"}))
+@cost_rule(*(LOCAL_NORMALIZATION - {"local_contrast_normalization"}))
 def _around(op: Operation) -> Any:
     """A window around each element."""
     return elements(op) * prod(op.attributes["size"])
 
 
-cost("local_contrast_normalization")(lambda op: 2 * _around(op))
+cost_rule("local_contrast_normalization")(lambda op: 2 * _around(op))

@@ -11,9 +11,9 @@ from dataclasses import replace
 from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import ARGSORT, Shape
 from nnef_grad.language.library import EXTRAS, with_fragments
-from nnef_grad.ops.batching import along_axis, batching
+from nnef_grad.ops.batching import along_axis, batching_rule
 from nnef_grad.ops.examples import beside_axis, place_rule
-from nnef_grad.ops.ranges import INF, bounded, value_range
+from nnef_grad.ops.ranges import INF, bounded, range_rule
 from nnef_grad.ops.registry import require, shape
 from nnef_grad.ops.shape import check_axis, with_extent
 
@@ -37,6 +37,6 @@ def argsort_shape(
 
 # ---- Batching, ranges ----
 
-batching(ARGSORT)(along_axis)
+batching_rule(ARGSORT)(along_axis)
 place_rule(ARGSORT)(beside_axis)
-value_range(ARGSORT)(bounded(0.0, INF))
+range_rule(ARGSORT)(bounded(0.0, INF))

@@ -17,10 +17,10 @@ from nnef_grad.graph.extents import Dimension, bounds, has_symbols, may_exceed
 from nnef_grad.graph.ir import Integers, Operation, Shape, Tensor
 from nnef_grad.graph.learning import reaches
 from nnef_grad.graph.quotients import maximum, minimum
-from nnef_grad.ops.batching import along_axes, batching, changed
+from nnef_grad.ops.batching import along_axes, batching_rule, changed
 from nnef_grad.ops.examples import Place, Use, apart, beside_axes, place_rule
-from nnef_grad.ops.linear import in_first, linear
-from nnef_grad.ops.ranges import Range, of_first, union, value_range
+from nnef_grad.ops.linear import in_first, linearity_rule
+from nnef_grad.ops.ranges import Range, of_first, range_rule, union
 from nnef_grad.ops.registry import Emit, require, shape, vjp
 from nnef_grad.ops.shape import (
     Positions,
@@ -344,20 +344,20 @@ _FOLDS: dict[str, Callable[[Emit, Tensor, int, Dimension, Dimension], Tensor]] =
 
 # ---- Batching, linearity, ranges ----
 
-batching("slice")(along_axes)
-batching("pad")(changed(padding=lambda padding: ((0, 0), *padding)))
+batching_rule("slice")(along_axes)
+batching_rule("pad")(changed(padding=lambda padding: ((0, 0), *padding)))
 place_rule("slice")(beside_axes)
-linear("slice")(in_first)
-value_range("slice")(of_first)
+linearity_rule("slice")(in_first)
+range_rule("slice")(of_first)
 
 
-@linear("pad")
+@linearity_rule("pad")
 def pad_linear(op: Operation, some: Sequence[bool], whole: Sequence[bool]) -> bool:
     """Where what stands around the elements is one of them, or zero."""
     return bool(op.settings["border"] != "constant" or op.settings["value"] == 0.0)
 
 
-@value_range("pad")
+@range_rule("pad")
 def pad_range(x: Range, border: str, value: float, **attributes: Any) -> Range:
     """The elements, and the value around them."""
     return union(x, Range(value, value)) if border == "constant" else x

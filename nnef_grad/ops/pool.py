@@ -14,11 +14,11 @@ from typing import Any
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.graph.learning import all_equal, reaches
-from nnef_grad.ops.batching import batching, windows
-from nnef_grad.ops.costs import cost, each_element
+from nnef_grad.ops.batching import batching_rule, over_windows
+from nnef_grad.ops.costs import cost_rule, each_element
 from nnef_grad.ops.examples import beside_windows, place_rule
-from nnef_grad.ops.linear import in_first, linear
-from nnef_grad.ops.ranges import INF, Range, value_range
+from nnef_grad.ops.linear import in_first, linearity_rule
+from nnef_grad.ops.ranges import INF, Range, range_rule
 from nnef_grad.ops.registry import Emit, require, shape, vjp
 from nnef_grad.ops.shape import line
 from nnef_grad.ops.traits import POOLING
@@ -207,22 +207,24 @@ def _adjoint(op: Operation) -> dict[str, Any]:
 
 # ---- Batching, linearity, ranges, costs ----
 
-batching(*POOLING, "debox", "sample", "desample", "max_pool_with_index")(windows)
+batching_rule(*POOLING, "debox", "sample", "desample", "max_pool_with_index")(
+    over_windows
+)
 place_rule(*POOLING, "debox", "sample", "desample", "max_pool_with_index")(
     beside_windows
 )
-linear("box", "avg_pool")(in_first)
+linearity_rule("box", "avg_pool")(in_first)
 # Elements that meet are added.
-cost("desample")(each_element)
+cost_rule("desample")(each_element)
 
 
-@value_range("box", "debox", "avg_pool", "max_pool")
+@range_rule("box", "debox", "avg_pool", "max_pool")
 def window_range(x: Range, **attributes: Any) -> Range:
     """Sums and means of elements, with zeros among them, and maxima."""
     return Range(0.0 if x.lower >= 0.0 else -INF, 0.0 if x.upper <= 0.0 else INF)
 
 
-@cost("box", "debox", "avg_pool", "rms_pool")
+@cost_rule("box", "debox", "avg_pool", "rms_pool")
 def window_cost(op: Operation) -> Any:
     """Each window, times all of its elements."""
     windows = windows_of(op)

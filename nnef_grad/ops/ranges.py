@@ -56,7 +56,7 @@ RangeRule = Callable[..., "Range | tuple[Range, ...]"]
 RANGES: dict[str, RangeRule] = {}
 
 
-def value_range(*names: str) -> Callable[[Function], Function]:
+def range_rule(*names: str) -> Callable[[Function], Function]:
     """Enters the rule of the named operations."""
     return partial(enter, RANGES, names)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import Operation, Shape, Tensor
-from nnef_grad.ops.batching import along_axes, batching
-from nnef_grad.ops.costs import cost, each_element
+from nnef_grad.ops.batching import along_axes, batching_rule
+from nnef_grad.ops.costs import cost_rule, each_element
 from nnef_grad.ops.examples import beside_axes, place_rule
-from nnef_grad.ops.linear import in_first, linear
-from nnef_grad.ops.ranges import INF, Range, bounded, of_first, value_range
+from nnef_grad.ops.linear import in_first, linearity_rule
+from nnef_grad.ops.ranges import INF, Range, bounded, of_first, range_rule
 from nnef_grad.ops.registry import Emit, shape, vjp
 from nnef_grad.ops.shape import check_axes, number
 from nnef_grad.ops.traits import REDUCTIONS
@@ -97,23 +97,23 @@ def _repeated(emit: Emit, op: Operation, x: Tensor) -> Tensor | None:
 
 # ---- Batching, linearity, ranges, costs ----
 
-batching(*REDUCTIONS, "moments")(along_axes)
+batching_rule(*REDUCTIONS, "moments")(along_axes)
 place_rule(*REDUCTIONS, "moments")(beside_axes)
-linear("sum_reduce", "mean_reduce")(in_first)
-value_range("argmax_reduce", "argmin_reduce")(bounded(0.0, INF))
-value_range("max_reduce", "min_reduce", "mean_reduce")(of_first)
-cost("sum_reduce", "mean_reduce")(each_element)
-cost("moments")(lambda op: 2 * each_element(op))
+linearity_rule("sum_reduce", "mean_reduce")(in_first)
+range_rule("argmax_reduce", "argmin_reduce")(bounded(0.0, INF))
+range_rule("max_reduce", "min_reduce", "mean_reduce")(of_first)
+cost_rule("sum_reduce", "mean_reduce")(each_element)
+cost_rule("moments")(lambda op: 2 * each_element(op))
 
 
-@value_range("sum_reduce")
+@range_rule("sum_reduce")
 def sum_reduce_range(x: Range, *, normalize: bool, **attributes: Any) -> Range:
     """A sum of positive numbers is not smaller than the smallest."""
     lower = x.lower if x.lower >= 0.0 else -INF
     return x if normalize else Range(lower, x.upper if x.upper <= 0.0 else INF)
 
 
-@value_range("moments")
+@range_rule("moments")
 def moments_range(x: Range, **attributes: Any) -> tuple[Range, Range]:
     """A mean, and a variance."""
     return x, Range(0.0)

@@ -12,12 +12,12 @@ from typing import Any
 from nnef_grad.graph.extents import Dimension, has_symbols, may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.graph.learning import equal, reaches
-from nnef_grad.ops.batching import Many, batching
-from nnef_grad.ops.costs import cost, each_element, elements
+from nnef_grad.ops.batching import Many, batching_rule
+from nnef_grad.ops.costs import cost_rule, each_element, elements
 from nnef_grad.ops.examples import Place, Use, apart, place_rule
 from nnef_grad.ops.join import positions
-from nnef_grad.ops.linear import in_first, linear
-from nnef_grad.ops.ranges import of_first, value_range
+from nnef_grad.ops.linear import in_first, linearity_rule
+from nnef_grad.ops.ranges import of_first, range_rule
 from nnef_grad.ops.registry import Emit, decomposition, require, shape
 from nnef_grad.ops.shape import in_batch, line, number, reshaped, turned
 from nnef_grad.ops.traits import SAMPLING
@@ -237,38 +237,38 @@ def roi_align_shape(
 
 # ---- Batching, linearity, ranges, costs ----
 
-linear(*SAMPLING)(in_first)
-value_range("nearest_downsample", "area_downsample", "nearest_upsample")(of_first)
-cost("area_downsample")(each_element)
+linearity_rule(*SAMPLING)(in_first)
+range_rule("nearest_downsample", "area_downsample", "nearest_upsample")(of_first)
+cost_rule("area_downsample")(each_element)
 
 
-@batching(*SAMPLING)
+@batching_rule(*SAMPLING)
 def sampling_batching(op: Many) -> Sequence[Any]:
     """The new axis goes into the batch, which is an axis like any other."""
     (resized,) = op.again(in_batch(op, op.operation.inputs[0]))
     return (reshaped(op.emit, resized, op.whole),)
 
 
-@cost("multilinear_upsample")
+@cost_rule("multilinear_upsample")
 def upsample_cost(op: Operation) -> Any:
     """For each element the two next to it along each axis that grows."""
     return elements(op) * prod(2 for factor in op.attributes["factor"] if factor > 1)
 
 
-@cost("avg_roi_pool")
+@cost_rule("avg_roi_pool")
 def region_cost(op: Operation) -> Any:
     """Regions are data: each may be the whole of the feature maps."""
     return op.inputs[1].shape[0] * prod(op.inputs[0].shape[1:])
 
 
-@cost("roi_resample", "max_roi_align")
+@cost_rule("roi_resample", "max_roi_align")
 def _sampled_regions(op: Operation) -> Any:
     """For each sample the two elements next to it along each spatial axis."""
     samples = elements(op) * prod(op.attributes.get("sampling_rate", ()))
     return samples * prod(2 for _ in op.attributes["output_size"])
 
 
-@cost("avg_roi_align")
+@cost_rule("avg_roi_align")
 def align_cost(op: Operation) -> Any:
     """The samples, and the sum of those of a cell."""
     return _sampled_regions(op) + elements(op) * prod(op.attributes["sampling_rate"])

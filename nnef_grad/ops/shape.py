@@ -12,7 +12,7 @@ from typing import Any
 from nnef_grad.graph.extents import Dimension, has_symbols, may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.graph.learning import all_equal, current_facts, equal, reaches
-from nnef_grad.ops.batching import Many, along_axes, batching, changed, further
+from nnef_grad.ops.batching import Many, along_axes, batching_rule, changed, further
 from nnef_grad.ops.examples import (
     MAY_MEET,
     MeetError,
@@ -23,8 +23,8 @@ from nnef_grad.ops.examples import (
     place_rule,
     repeated_rule,
 )
-from nnef_grad.ops.linear import in_first, linear
-from nnef_grad.ops.ranges import FINITE, Range, of_first, value_range
+from nnef_grad.ops.linear import in_first, linearity_rule
+from nnef_grad.ops.ranges import FINITE, Range, of_first, range_rule
 from nnef_grad.ops.registry import Emit, ShapeError, require, shape, vjp, volume
 
 
@@ -274,13 +274,13 @@ def number(emit: Emit, extent: Dimension) -> float | Tensor:
 
 # ---- Batching, linearity, ranges ----
 
-batching("squeeze", "unsqueeze")(along_axes)
-batching("transpose")(changed(axes=lambda axes: (0, *further(axes))))
-linear("reshape", "squeeze", "unsqueeze", "transpose")(in_first)
-value_range("reshape", "squeeze", "unsqueeze", "transpose")(of_first)
+batching_rule("squeeze", "unsqueeze")(along_axes)
+batching_rule("transpose")(changed(axes=lambda axes: (0, *further(axes))))
+linearity_rule("reshape", "squeeze", "unsqueeze", "transpose")(in_first)
+range_rule("reshape", "squeeze", "unsqueeze", "transpose")(of_first)
 
 
-@batching("reshape")
+@batching_rule("reshape")
 def reshape_batching(op: Many) -> Sequence[Any]:
     """To the shape of the result, after the new axis."""
     return (op.emit("reshape", op.aligned(op.operation.operands[0]), shape=op.whole),)
@@ -292,7 +292,7 @@ def in_batch(op: Many, x: Tensor) -> Tensor:
     return reshaped(op.emit, op.many[x], shape, hint="images")
 
 
-@value_range("constant")
+@range_rule("constant")
 def constant_range(value: tuple[Any, ...], **attributes: Any) -> Range:
     """Between the least and the largest number."""
     numbers = [float(v) for v in value if not isinstance(v, str)]
