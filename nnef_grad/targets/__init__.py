@@ -209,8 +209,8 @@ def _in_rounds(graph: Graph, target: str, common: CommonSubset, last: _Passes) -
     graph = run(prune, run(matrix.join_products, graph))
     lacks = has_open_filter if "tract" in common.names else lambda op: False
     graph = run(choose_forms, graph, _ALL[target], lacks)
-    # A copy is no tensor of its own in ONNX, and MNN writes into its memory.
-    of_graph = () if "onnx" in common.names else graph.operations
+    # MNN computes in the memory of a copy, which is that of what is copied.
+    of_graph = () if "engines" in common.names else graph.operations
     kept = {t for op in of_graph if op.name == "copy" for t in op.outputs}
     graph = _applied(_FIRST, graph, common)
     for _ in range(_MOST_ROUNDS):
