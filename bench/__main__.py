@@ -72,7 +72,7 @@ def publish(written: Sequence[report.Report]) -> None:
     PAGE.write_text(page(written), "utf-8")
     TABLE.write_text(table(written), "utf-8")
     draw(latest, FIGURE)
-    figures.draw(latest, PLOTS)
+    figures.draw(written, PLOTS)
 
 
 def settings_of(options: argparse.Namespace) -> Settings:

@@ -302,7 +302,7 @@ class _Sweep:
         """The gradients of the operands, by the rule of the operation or one like it."""
         received = map_tensors(self._received, operation.results)
         shared = self._shared(operation)
-        if not tensors(received) or shared.issuperset(self._active(operation)):
+        if not tensors(received) or (shared and shared >= self._active(operation)):
             return ()
         assert derivation.vjp is not None
         self.emit.origin = operation
@@ -330,11 +330,12 @@ class _Sweep:
         self, operation: Operation, derivation: Derivation
     ) -> Gradients:
         """The gradients, for each example, of the operands that examples share."""
+        if self.separation is None or not self._shared(operation):
+            return ()
         received = map_tensors(self._received, operation.results)
-        if not tensors(received) or not self._shared(operation):
+        if not tensors(received):
             return ()
         assert derivation.vjp is not None
-        assert self.separation is not None
         self.emit.origin = operation
         self.emit.naming = partial(step_name, self.emit, operation)
         pull = partial(_pulled_back_whole, derivation.vjp)

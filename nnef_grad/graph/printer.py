@@ -69,7 +69,9 @@ def has_standard_text(graph: Graph) -> bool:
 
 def has_plain_names(graph: Graph) -> bool:
     """Whether the standard can spell the names of a graph."""
-    return is_plain(graph.name) and are_plain(graph.tensors)
+    # Names that no tensor has any more are among those of the first table, which is there.
+    are = are_plain(graph.names.values()) or are_plain(graph.tensors)
+    return is_plain(graph.name) and are
 
 
 def _document(graph: Graph, extensions: Sequence[str]) -> Iterator[str]:
@@ -125,7 +127,7 @@ def _statements(
         if is_loop(operation):
             yield from _loop(operation, names, is_body=is_body)
         else:
-            printed[operation] = text = print_operation(operation, names)
+            printed[operation] = text = _assignment(operation, names)
             yield f"{INDENT}{text};"
 
 
@@ -183,6 +185,10 @@ def print_operation(operation: Operation, names: Names) -> str:
     if is_loop(operation):
         lines = _loop(operation, names, is_body=False)
         return " ".join([line.strip() for line in lines]).removesuffix(";")
+    return _assignment(operation, names)
+
+
+def _assignment(operation: Operation, names: Names) -> str:
     arguments = _operands(operation, names)
     if operation.attributes:
         arguments += _attributes(operation, names)
