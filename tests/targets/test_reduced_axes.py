@@ -43,6 +43,31 @@ def test_what_has_got_an_axis_is_reduced(
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
+@pytest.mark.parametrize("operation", REDUCTIONS)
+@pytest.mark.parametrize(
+    "row",
+    [
+        "squeeze(reduced, axes = [2])",
+        "reshape(reduced, shape = [1, 3])",
+        "reshape(squeeze(reduced, axes = [0]), shape = [1, 3])",
+    ],
+)
+def test_a_column_becomes_a_row(operation: str, row: str) -> None:
+    """It takes what is made a row of a reduction for a column, without a word."""
+    pytest.importorskip("openvino")
+    graph = loads(
+        "version 1.0; graph net( x ) -> ( y ) { x = external(shape = [2, 3, 1]);"
+        f" reduced = {operation}(x, axes = [0]); y = {row}; }}"
+    )
+    x = np.random.default_rng(0).standard_normal((2, 3, 1)).astype(np.float32)
+    (wanted,), (found,) = (
+        find_runtime(runtime).compile(graph, {})([x])
+        for runtime in ("numpy", "openvino")
+    )
+    assert found.shape == wanted.shape == (1, 3)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
 def test_the_reductions_of_a_portable_file_keep_no_axes(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     kept = {}

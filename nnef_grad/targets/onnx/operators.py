@@ -175,25 +175,39 @@ def _write(nodes: Nodes, op: Operation) -> None:
 
 @writer(*REDUCTION_OPERATORS)
 def _reduce(nodes: Nodes, op: Operation) -> None:
-    """OpenVINO 2026.4 puts the elements of a reduction that keeps its axes in another order,
-    where its operand has got axes behind them.
+    if nodes.is_portable:
+        _reduce_apart(nodes, op, op.outputs[0].shape)
+    else:
+        nodes.node(REDUCTION_OPERATORS[op.name], _with_list("axes")(nodes, op))
+
+
+def _reduce_apart(nodes: Nodes, op: Operation, shape: Sequence[Dimension]) -> None:
+    """Without the axes that have one element afterwards, and with those of the shape again.
+    OpenVINO 2026.4 puts the elements of a reduction that keeps its axes in another order,
+    where its operand has got axes behind them, and takes what it makes a row for a column.
     """
-    kind, (x, axes) = REDUCTION_OPERATORS[op.name], _with_list("axes")(nodes, op)
-    if not nodes.is_portable:
-        nodes.node(kind, [x, axes])
+    kind, (x,), reduced = REDUCTION_OPERATORS[op.name], op.inputs, op.outputs[0].shape
+    axes = [axis for axis, extent in enumerate(reduced) if extent == 1]
+    operands = [_own(nodes, x), nodes.constant(axes, np.int64, "axes")]
+    back = [axis for axis, extent in enumerate(shape) if extent == 1]
+    if not back:
+        nodes.node(kind, operands, keepdims=0)
         return
     hint = f"{nodes.results[0]}_without_axes"
-    reduced = nodes.node(kind, [x, axes], hint=hint, keepdims=0)
-    nodes.node("Unsqueeze", [reduced, axes])
+    without = nodes.node(kind, operands, hint=hint, keepdims=0)
+    nodes.node("Unsqueeze", [without, nodes.constant(back, np.int64, "axes")])
 
 
 @writer("squeeze")
 def _squeeze(nodes: Nodes, op: Operation) -> None:
-    if reduction := nodes.squeezed.get(op):
-        kind, operands = REDUCTION_OPERATORS[reduction.name], _with_list("axes")
-        nodes.node(kind, operands(nodes, reduction), keepdims=0)
-    else:
+    reduction = nodes.squeezed.get(op)
+    if reduction is None:
         nodes.node("Squeeze", _with_list("axes")(nodes, op))
+    elif nodes.is_portable:
+        _reduce_apart(nodes, reduction, op.outputs[0].shape)
+    else:
+        operands = _with_list("axes")(nodes, reduction)
+        nodes.node(REDUCTION_OPERATORS[reduction.name], operands, keepdims=0)
 
 
 @writer("cast")
