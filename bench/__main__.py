@@ -66,13 +66,18 @@ def brief() -> str:
     return report.brief(found) if isinstance(found, Row) else report.lines(found)[0]
 
 
+def latest_whole(written: Sequence[report.Report]) -> report.Report:
+    """The latest results that have every part, of which figures are; else the latest."""
+    return next((r for r in written if r.parts.keys() >= PARTS.keys()), written[0])
+
+
 def publish(written: Sequence[report.Report]) -> None:
-    """Writes the page, its table and its figures, which are of the latest results."""
-    latest = written[0]
+    """Writes the page, its table and its figures."""
+    latest = latest_whole(written)
     PAGE.write_text(page(written), "utf-8")
     TABLE.write_text(table(written), "utf-8")
     draw(latest, FIGURE)
-    figures.draw(written, PLOTS)
+    figures.draw(latest, PLOTS)
 
 
 def settings_of(options: argparse.Namespace) -> Settings:

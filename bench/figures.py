@@ -170,18 +170,13 @@ FIGURES: dict[str, tuple[str, Draw]] = {
 }
 
 
-def draw(written: Sequence[Report], folder: Path) -> None:
-    """Writes the figures as SVG, each of the latest report that has its part. It needs
-    matplotlib.
-    """
+def draw(report: Report, folder: Path) -> None:
+    """Writes the figures as SVG. It needs matplotlib."""
     import matplotlib as mpl
     from matplotlib import pyplot as plt
 
     with mpl.rc_context(STYLE):
         for name, (part, drawn) in FIGURES.items():
-            report = next((r for r in written if part in r.parts), None)
-            if report is None:
-                continue
             figure = plt.figure(layout="constrained")
             drawn(report, figure)
             where = report.parts[part].machine

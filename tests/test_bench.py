@@ -18,7 +18,7 @@ from bench import __main__ as bench
 from bench import figures, nets, recomputation, report
 from bench.comparisons import COMPARISONS, PACKAGES, outcomes
 from bench.page import page, table
-from bench.parts import onnx
+from bench.parts import PARTS, onnx
 from bench.processes import FailedError, ask, shortened
 from bench.report import Report
 from bench.rows import Row, Skipped
@@ -234,18 +234,16 @@ def test_no_processor_overwrites_the_results_of_another(tmp_path: Path) -> None:
     assert report.read(tmp_path / "none.json") == Report({}, [], [])
 
 
-def _latest(part: str) -> report.Report:
-    return next(r for r in report.read_all(bench.RESULTS) if part in r.parts)
-
-
-def test_no_figure_of_what_was_not_measured(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    figures.draw([report.Report({}, [], [])], tmp_path)
-    assert not [*tmp_path.iterdir()]
+def test_what_was_measured_in_part_takes_no_figure_away() -> None:
+    how = report.circumstances(Settings())
+    part = report.Report({"tract": replace(how, machine="New")}, [], [])
+    whole = report.Report(dict.fromkeys(PARTS, how), [], [])
+    assert bench.latest_whole([part, whole]) == whole
+    assert bench.latest_whole([part]) == part
 
 
 def test_the_figures_are_of_the_results_that_are_kept() -> None:
-    kept = _latest("onnx")
+    kept = bench.latest_whole(report.read_all(bench.RESULTS))
     *times, khronos = figures.times(kept)
     assert [(found.title.split()[0], found.peer) for found in times] == [
         ("onnxruntime-training", "onnxruntime-training"),
@@ -265,7 +263,7 @@ def test_the_figures_are_of_the_results_that_are_kept() -> None:
 def test_a_figure_is_on_the_page_and_of_the_newest_results(name: str) -> None:
     assert f"(plots/{name}.svg)" in bench.PAGE.read_text("utf-8")
     part, _ = figures.FIGURES[name]
-    kept = _latest(part)
+    kept = bench.latest_whole(report.read_all(bench.RESULTS))
     drawn = (bench.PLOTS / f"{name}.svg").read_text("utf-8")
     assert kept.parts[part].date in drawn
     assert kept.parts[part].machine in drawn
