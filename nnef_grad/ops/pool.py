@@ -207,12 +207,10 @@ def _adjoint(op: Operation) -> dict[str, Any]:
 
 # ---- Batching, linearity, ranges, costs ----
 
-batching_rule(*POOLING, "debox", "sample", "desample", "max_pool_with_index")(
-    over_windows
-)
-place_rule(*POOLING, "debox", "sample", "desample", "max_pool_with_index")(
-    beside_windows
-)
+# All operations with windows over all axes.
+_SLIDING = (*POOLING, "debox", "sample", "desample", "max_pool_with_index")
+batching_rule(*_SLIDING)(over_windows)
+place_rule(*_SLIDING)(beside_windows)
 linearity_rule("box", "avg_pool")(in_first)
 # Elements that meet are added.
 cost_rule("desample")(each_element)
