@@ -23,7 +23,7 @@ import numpy.typing as npt
 import nnef_grad
 from bench.timing import interleaved
 from nnef_grad import Graph, interop, targets
-from nnef_grad.emit.bodies import inline
+from nnef_grad.emit.rewriting import inline
 from nnef_grad.graph.ir import Operation
 from nnef_grad.graph.passes import prune
 from nnef_grad.targets.costs import SPEEDS, Speeds, work

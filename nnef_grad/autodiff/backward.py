@@ -28,7 +28,7 @@ from nnef_grad.graph.ir import (
     Tensor,
     shape_of,
 )
-from nnef_grad.graph.names import advice_on, substitute
+from nnef_grad.graph.names import advice_on
 from nnef_grad.graph.passes import (
     carry_quantization,
     count_uses,
@@ -36,6 +36,7 @@ from nnef_grad.graph.passes import (
     put_inputs_first,
 )
 from nnef_grad.graph.pipeline import told
+from nnef_grad.graph.rewriting import Fate, sweep
 from nnef_grad.language.labels import is_constant
 
 Wrt = Union[Literal["all", "inputs", "variables"], str, Sequence[str]]
@@ -196,9 +197,13 @@ def _without_needless_copies(
     before = (op for op in forward.operations if op.name != "constant")
     fixed = {*graph.inputs, *named, *(t for op in before for t in op.outputs)}
     copies = {t: c for t, c in copies.items() if uses[t] == 1 and t not in fixed}
-    results = {*copies.values()}
-    operations = (op for op in graph.operations if results.isdisjoint(op.outputs))
-    return replace(graph, operations=tuple(substitute(op, copies) for op in operations))
+    made = {copy: tensor for tensor, copy in copies.items()}
+
+    def without_copy(op: Operation) -> Fate:
+        copy = op.outputs[0]
+        return {made[copy]: copy} if copy in made else op
+
+    return sweep(graph, without_copy)
 
 
 def wrt_tensors(graph: Graph, wrt: Wrt) -> tuple[Tensor, ...]:

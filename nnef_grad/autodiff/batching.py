@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from nnef_grad.base.errors import NoDerivativeError
-from nnef_grad.emit.bodies import Decompose, inline, is_short, unrolled
+from nnef_grad.emit.bodies import is_short, unrolled
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate_body
+from nnef_grad.emit.rewriting import Decompose, inline_fully
 from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import Graph, Operand, Operation, Shape, Tensor, tensors
 from nnef_grad.graph.names import with_suffix
@@ -63,9 +64,7 @@ def _decompose_unknown(graph: Graph, inputs: Iterable[Tensor], opset: OpSet) -> 
         is_known = operation.name in BATCHING or operation.definition.body is None
         return None if is_known else instantiate_body
 
-    while (inlined := inline(graph, body, opset)) is not graph:
-        graph = inlined
-    return graph
+    return inline_fully(graph, body, opset)
 
 
 def _batched(

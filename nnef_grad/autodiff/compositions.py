@@ -35,6 +35,7 @@ from nnef_grad.graph.bounds import nominal
 from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.passes import prune
+from nnef_grad.graph.rewriting import sweep
 from nnef_grad.graph.symbols import refuse_symbols
 from nnef_grad.language.library import STDLIB
 from nnef_grad.ops.shape import reshaped
@@ -222,12 +223,10 @@ def jvp(
     inputs = {x: tensors[second.seeds[d]] for x, d in first.gradients.items()}
     kept = graph.output_names if with_outputs else ()
     moved = {tensors[name] for name in seeds}
-    operations = (_of_forward(op, moved) for op in second.graph.operations)
     forward = replace(
-        second.graph,
+        sweep(second.graph, partial(_of_forward, moved)),
         inputs=(*graph.inputs, *inputs.values()),
         outputs=(*results.values(), *(tensors[name] for name in kept)),
-        operations=tuple(operations),
     )
     # What a second differentiation calls gradients of gradients.
     steps = {
@@ -238,7 +237,7 @@ def jvp(
     return composed(graph, first, prune(forward), "jvp", inputs, results, steps)
 
 
-def _of_forward(operation: Operation, seeds: Container[Tensor]) -> Operation:
+def _of_forward(seeds: Container[Tensor], operation: Operation) -> Operation:
     """The operation under the heading of the forward operation that it moves with.
     Nothing depends on seeds: a mask that asks whether one is zero gets ones.
     """

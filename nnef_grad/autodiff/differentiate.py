@@ -52,8 +52,8 @@ from nnef_grad.base.errors import (
 )
 from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
-from nnef_grad.emit.bodies import inline
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rewriting import inline
 from nnef_grad.emit.rule_results import check_gradients, is_reducible
 from nnef_grad.emit.simplify import simplify, without_detours
 from nnef_grad.graph.extents import OpenExtentError

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from nnef_grad.autodiff.backward import Backward
 from nnef_grad.autodiff.example_axes import Axes, axes_of, shape_text
 from nnef_grad.base.errors import NoDerivativeError, UsageError
-from nnef_grad.emit.bodies import Decompose, inline, is_short, unrolled
+from nnef_grad.emit.bodies import is_short, unrolled
 from nnef_grad.emit.evaluation import instantiate_body
+from nnef_grad.emit.rewriting import Decompose, inline, inline_fully
 from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.ops.examples import (
@@ -215,9 +216,7 @@ def _in_known_operations(graph: Graph, opset: OpSet) -> Graph:
         has_body = operation.definition.body is not None
         return instantiate_body if has_body and operation.name not in PLACES else None
 
-    while (inlined := inline(graph, body, opset)) is not graph:
-        graph = inlined
-    return graph
+    return inline_fully(graph, body, opset)
 
 
 def _needed(

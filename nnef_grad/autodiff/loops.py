@@ -28,14 +28,15 @@ from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.graph.loops import (
     Collected,
     Loop,
-    Way,
+    ScanAxis,
     changed,
     external,
     is_loop,
     loop_of,
 )
-from nnef_grad.graph.names import NameSupply, substitute
+from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import put_inputs_first
+from nnef_grad.graph.rewriting import substitute, sweep
 from nnef_grad.ops.join import loop_shape
 from nnef_grad.ops.registry import OpSet
 from nnef_grad.ops.shape import reshaped
@@ -66,8 +67,7 @@ def linearized(
             derivation = Derivation(vjp=reverse.pull_back, is_traced=False)
             operation = saving
         operations.append((operation, derivation))
-    whole = tuple(richer.get(op.outputs, op) for op in graph.operations)
-    graph = replace(graph, operations=whole, names=names)
+    graph = sweep(replace(graph, names=names), lambda op: richer.get(op.outputs, op))
     return graph, Activity(activity.tensors, operations)
 
 
@@ -131,17 +131,17 @@ def _saving(
         if tensor in gathered:
             saved.append(_Saved(tensor, gathered.index(tensor), False))
             continue
-        part, is_row = tensor, not loop.way.fits(tensor.shape)
+        part, is_row = tensor, not loop.along.fits(tensor.shape)
         if is_row:
-            part = _row(emit, tensor, min(loop.way.axis, tensor.rank))
+            part = _row(emit, tensor, min(loop.along.axis, tensor.rank))
         elif tensor in loop.body.inputs:
             part = emit("copy", tensor, hint=f"{emit.called(tensor)}_before")
         if part not in outputs:
             outputs.append(part)
         saved.append(_Saved(tensor, len(collected), is_row))
         # Along the last axis where there are fewer.
-        way = loop.way._replace(axis=min(loop.way.axis, part.rank - 1))
-        collected.append(Collected(outputs.index(part), way))
+        along = loop.along._replace(axis=min(loop.along.axis, part.rank - 1))
+        collected.append(Collected(outputs.index(part), along))
     operations = tuple(emit.operations)
     taken = [names[t] for op in operations for t in op.outputs if t in names]
     assigned = emit.assigned_names(operations, taken)
@@ -186,56 +186,56 @@ class _Reverse:
         self._results = len(loop.made)
         self._names = self._backward.graph.names
         self.loop, self._saved = _saving(loop, cut, self._names)
-        self._ways = dict(zip(self.loop.parts, self.loop.scanned, strict=True))
+        self._scan_axes = dict(zip(self.loop.parts, self.loop.scanned, strict=True))
 
     def pull_back(
         self, emit: Emitter, operation: Operation, *received: Tensor | None
     ) -> list[Tensor | None]:
         """The gradients of the operands, from those of the results."""
         seeds = self._backward.seeds.values()
-        draft = LoopDraft(self._half, seeds, self.loop.way.reversed)
+        builder = LoopBuilder(self._half, seeds, self.loop.along.reversed)
         whole = dict(zip(self.loop.body.inputs, operation.inputs, strict=True))
-        self._take_known(draft, operation, whole)
-        carried = self._take_seeds(draft, received)
-        if not draft.scanned:
+        self._take_known(builder, operation, whole)
+        carried = self._take_seeds(builder, received)
+        if not builder.scanned:
             # What is scanned tells the number of steps.
-            part, way = self.loop.parts[0], self.loop.scanned[0]
-            draft.scan(part, whole[part], way.reversed)
-        draft.append(op for op in self._half.operations if op.name != "external")
+            part, along = self.loop.parts[0], self.loop.scanned[0]
+            builder.scan(part, whole[part], along.reversed)
+        builder.append(op for op in self._half.operations if op.name != "external")
         outputs, names = self._half.tensors, self._backward.gradients
         gradients = {t: outputs[names[self._names[t]]] for t in self._active.inputs}
         for state, (inside, first) in carried.items():
-            new = gradients.get(state) or draft.emit("mul", inside, 0.0)
-            draft.states.append(_State(new, inside, first, new))
-        for tensor, way in self._ways.items():
+            new = gradients.get(state) or builder.emit("mul", inside, 0.0)
+            builder.states.append(_State(new, inside, first, new))
+        for tensor, along in self._scan_axes.items():
             if tensor in gradients:
-                draft.collected[gradients[tensor]] = gradients[tensor], way.reversed
+                builder.collected[gradients[tensor]] = gradients[tensor], along.reversed
         full = dict.fromkeys(gradients[t] for t in self.loop.full if t in gradients)
-        totals = {gradient: draft.plan_sum(gradient) for gradient in full}
-        results = dict(draft.emitted(emit))
+        totals = {gradient: builder.plan_sum(gradient) for gradient in full}
+        results = dict(builder.emitted(emit))
         results.update((t, total(emit, results)) for t, total in totals.items())
         inputs = self.loop.body.inputs
         return [results[gradients[t]] if t in gradients else None for t in inputs]
 
     def _take_known(
-        self, draft: LoopDraft, operation: Operation, whole: Mapping[Tensor, Tensor]
+        self, builder: LoopBuilder, operation: Operation, whole: Mapping[Tensor, Tensor]
     ) -> None:
         """Gives the body what the loop that saves has seen, and has saved."""
-        loop, ways = self.loop, self._ways
+        loop, scan_axes = self.loop, self._scan_axes
         seeds = (self._half.tensors[n] for n in self._backward.seeds.values())
         others = {*seeds, *(one.tensor for one in self._saved)}
         for tensor in self._half.inputs:
-            if tensor in ways:
-                draft.scan(tensor, whole[tensor], ways[tensor].reversed)
+            if tensor in scan_axes:
+                builder.scan(tensor, whole[tensor], scan_axes[tensor].reversed)
             elif tensor not in others:
-                draft.see(tensor, whole[tensor])
+                builder.see(tensor, whole[tensor])
         for tensor, place, is_row in self._saved:
-            scan = draft.scan_rows if is_row else draft.scan
-            way = loop.collected[place].way.reversed
-            scan(tensor, operation.outputs[loop.states + place], way)
+            scan = builder.scan_rows if is_row else builder.scan
+            along = loop.collected[place].along.reversed
+            scan(tensor, operation.outputs[loop.states + place], along)
 
     def _take_seeds(
-        self, draft: LoopDraft, received: Sequence[Tensor | None]
+        self, builder: LoopBuilder, received: Sequence[Tensor | None]
     ) -> dict[Tensor, tuple[Tensor, Tensor | None]]:
         """Gives the body the gradients of its outputs: sums of those of the next step and
         of what was collected. Returns those of the next and the last values of states.
@@ -245,23 +245,23 @@ class _Reverse:
         states = zip(loop.state_inputs, loop.next_values, received, strict=False)
         for state, new, last in states:
             if new in sources or state in self._active.inputs:
-                inside = draft.tensor(f"grad_{self._names[new]}_after", new)
+                inside = builder.tensor(f"grad_{self._names[new]}_after", new)
                 carried[state] = inside, last
                 sources.get(new, []).append(inside)
         further = received[loop.states : self._results]
-        for (place, way), gradient in zip(loop.collected, further, strict=False):
+        for (place, along), gradient in zip(loop.collected, further, strict=False):
             output = loop.body.outputs[place]
             if output in sources and gradient is not None:
-                inside = draft.tensor(f"grad_{self._names[output]}_out", output)
-                draft.scan(inside, gradient, way.reversed)
+                inside = builder.tensor(f"grad_{self._names[output]}_out", output)
+                builder.scan(inside, gradient, along.reversed)
                 sources[output].append(inside)
         for output, gradients in sources.items():
             seed = self._backward.seeds[self._names[output]]
-            draft.sum(self._half.tensors[seed], gradients)
+            builder.sum(self._half.tensors[seed], gradients)
         return carried
 
 
-# ---- The draft of the loop that goes back ----
+# ---- The loop that goes back ----
 #
 #     loop:  w' = w + transpose(h) * d        after it:  w = transpose(H) * D
 #
@@ -292,20 +292,20 @@ class _State(NamedTuple):
     new: Tensor
 
 
-class LoopDraft:
+class LoopBuilder:
     """A loop that is put together around the second half of a body's derivative."""
 
-    def __init__(self, half: Graph, seeds: Collection[str], way: Way) -> None:
+    def __init__(self, half: Graph, seeds: Collection[str], along: ScanAxis) -> None:
         self.emit = Emitter(OpSet().extended(half.fragments), half.names)
-        self._half, self._way = half, way
+        self._half, self._along = half, along
         self._supply = NameSupply(half.tensors.keys() - {*seeds})
         # What stands for a tensor of the half.
         self._replaced: dict[Tensor, Tensor] = {}
         self._full: list[tuple[Tensor, Tensor]] = []
         self.states: list[_State] = []
-        self.scanned: list[tuple[Tensor, Tensor, Way]] = []
+        self.scanned: list[tuple[Tensor, Tensor, ScanAxis]] = []
         # What is put side by side, by what it is found by.
-        self.collected: dict[object, tuple[Tensor, Way]] = {}
+        self.collected: dict[object, tuple[Tensor, ScanAxis]] = {}
 
     def tensor(self, wish: str, like: Tensor) -> Tensor:
         """A new input of the body, like another tensor."""
@@ -321,17 +321,17 @@ class LoopDraft:
         """Lets the body see a tensor whole."""
         self._full.append((self._input(inside), whole))
 
-    def scan(self, inside: Tensor, whole: Tensor, way: Way) -> None:
+    def scan(self, inside: Tensor, whole: Tensor, along: ScanAxis) -> None:
         """Lets the body see a part of a tensor."""
-        self.scanned.append((self._input(inside), whole, way))
+        self.scanned.append((self._input(inside), whole, along))
 
-    def scan_rows(self, inside: Tensor, whole: Tensor, way: Way) -> None:
+    def scan_rows(self, inside: Tensor, whole: Tensor, along: ScanAxis) -> None:
         """Lets the body see a row of a tensor, without the axis of the rows."""
-        shape = (*inside.shape[: way.axis], 1, *inside.shape[way.axis :])
+        shape = (*inside.shape[: along.axis], 1, *inside.shape[along.axis :])
         like = replace(inside, shape=shape)
         row = self.tensor(f"{self.emit.called(inside)}_row", like)
-        self.emit.emit_to(inside, "squeeze", row, axes=[way.axis])
-        self.scan(row, whole, way)
+        self.emit.emit_to(inside, "squeeze", row, axes=[along.axis])
+        self.scan(row, whole, along)
 
     def sum(self, tensor: Tensor, sources: Sequence[Tensor]) -> None:
         """Puts a sum in the place of a tensor of the half."""
@@ -352,10 +352,12 @@ class LoopDraft:
         tensor = self._replaced.get(tensor, tensor)
         squeezed = self.emit.made_by(tensor, "squeeze")
         parts = (tensor, *(squeezed.inputs if squeezed else ()))
-        collected = ((part, key, way) for key, (part, way) in self.collected.items())
-        for part, key, way in (*self.scanned, *collected):
-            if part in parts and way.direction == self._way.direction:
-                return Stack(key, way.axis)
+        collected = (
+            (part, key, along) for key, (part, along) in self.collected.items()
+        )
+        for part, key, along in (*self.scanned, *collected):
+            if part in parts and along.direction == self._along.direction:
+                return Stack(key, along.axis)
         return None
 
     def stack(self, tensor: Tensor) -> Stack | None:
@@ -366,11 +368,11 @@ class LoopDraft:
         if stacked is not None or producer is None or producer.name == "external":
             return stacked
         gathered = {part for part, _ in self.collected.values()}
-        is_row = tensor in gathered or not self._way.fits(tensor.shape)
-        axis = min(self._way.axis, tensor.rank)
+        is_row = tensor in gathered or not self._along.fits(tensor.shape)
+        axis = min(self._along.axis, tensor.rank)
         part = _row(self.emit, tensor, axis) if is_row else tensor
         key = tensor, "steps"
-        self.collected[key] = part, Way(axis, self._way.direction)
+        self.collected[key] = part, ScanAxis(axis, self._along.direction)
         return Stack(key, axis)
 
     def plan_sum(self, tensor: Tensor) -> Total:
@@ -395,12 +397,12 @@ class LoopDraft:
         names = self.emit.assigned_names(operations, self._supply.taken)
         outputs, notes = (*news, *parts), self._half.notes
         body = Graph(self._half.name, inputs, outputs, operations, names, notes=notes)
-        ways = enumerate((way for _, way in collected.values()), len(states))
+        scan_axes = enumerate((along for _, along in collected.values()), len(states))
         loop = Loop(
             put_inputs_first(body),
             len(states),
-            tuple(way for *_, way in self.scanned),
-            tuple(Collected(place, way) for place, way in ways),
+            tuple(along for *_, along in self.scanned),
+            tuple(Collected(place, along) for place, along in scan_axes),
         )
         keys = [*(state.key for state in states), *collected]
         hints = tuple(map(self._hint, keys))
@@ -414,12 +416,12 @@ class LoopDraft:
 # ---- Sums over the steps ----
 
 
-def _total(draft: LoopDraft, tensor: Tensor) -> Total | None:
+def _total(builder: LoopBuilder, tensor: Tensor) -> Total | None:
     """The sum of a tensor of the body over all steps, if it is better computed after it."""
-    if (stack := draft.stacked(tensor)) is not None:
+    if (stack := builder.stacked(tensor)) is not None:
         return _summed(stack, tensor.shape, ())
-    producer = draft.emit.made_by(tensor, *_PLANS)
-    return None if producer is None else _PLANS[producer.name](draft, producer)
+    producer = builder.emit.made_by(tensor, *_PLANS)
+    return None if producer is None else _PLANS[producer.name](builder, producer)
 
 
 def _summed(stack: Stack, shape: Shape, axes: Iterable[int]) -> Total:
@@ -442,19 +444,19 @@ def _rows(emit: Emitter, stack: Stack, results: Results, part: Shape) -> Tensor:
     return reshaped(emit, whole, (whole.shape[0], *part), hint="steps")
 
 
-def _sum_later(draft: LoopDraft, op: Operation) -> Total | None:
+def _sum_later(builder: LoopBuilder, op: Operation) -> Total | None:
     """A sum over axes: they are summed together with the steps."""
     (x,) = op.inputs
-    stack = None if op.attributes["normalize"] else draft.stack(x)
+    stack = None if op.attributes["normalize"] else builder.stack(x)
     return None if stack is None else _summed(stack, x.shape, op.attributes["axes"])
 
 
-def _multiply_later(draft: LoopDraft, op: Operation) -> Total | None:
+def _multiply_later(builder: LoopBuilder, op: Operation) -> Total | None:
     """A product of matrices: the axis that it sums is as long as that of all steps."""
     left, right = op.inputs
     if prod(left.shape[:-2]) != 1 or prod(right.shape[:-2]) != 1:
         return None
-    stacks = draft.stack(left), draft.stack(right)
+    stacks = builder.stack(left), builder.stack(right)
     lasts = not op.attributes["transposeA"], op.attributes["transposeB"]
     (result,) = op.outputs
 
@@ -478,10 +480,10 @@ def _columns(emit: Emitter, rows: Tensor, is_last: bool) -> Tensor:
     return reshaped(emit, rows, (count * height, width), hint="rows")
 
 
-def _apply_later(draft: LoopDraft, op: Operation) -> Total | None:
+def _apply_later(builder: LoopBuilder, op: Operation) -> Total | None:
     """A linear operation, of the sum of its operand."""
     (x,) = op.inputs
-    inner = _total(draft, x)
+    inner = _total(builder, x)
     if inner is None:
         return None
 
@@ -491,7 +493,7 @@ def _apply_later(draft: LoopDraft, op: Operation) -> Total | None:
     return total
 
 
-_PLANS: dict[str, Callable[[LoopDraft, Operation], Total | None]] = {
+_PLANS: dict[str, Callable[[LoopBuilder, Operation], Total | None]] = {
     "matmul": _multiply_later,
     "sum_reduce": _sum_later,
     **dict.fromkeys((*RESHAPING, "transpose", "neg", "copy"), _apply_later),

@@ -23,8 +23,8 @@ from typing import Any, TypeGuard
 from nnef_grad.emit.arguments import Call, bind_call
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
-from nnef_grad.graph.names import substitute
 from nnef_grad.graph.passes import count_uses, prune
+from nnef_grad.graph.rewriting import Fate, substitute, sweep
 from nnef_grad.language.library import STDLIB
 from nnef_grad.ops.elementwise import broadcast
 from nnef_grad.ops.traits import BROADCASTING, COPYING, MOVING
@@ -61,23 +61,22 @@ def with_numbers(graph: Graph, full: Mapping[Tensor, float], emit: Emitter) -> G
     if not full:
         return graph
     numbers: dict[Any, float] = {**full}
-    same: dict[Tensor, Tensor] = {}
-    operations = []
-    for operation in graph.operations:
-        operation = substitute(operation, same)
+
+    def with_known(operation: Operation) -> Fate:
         operands = tuple([numbers.get(o, o) for o in operation.operands])
         is_new = emit.is_new(operation.outputs[0])
         value = _value(operation.name, operands) if is_new else None
         if value is not None:
             numbers.update(dict.fromkeys(operation.outputs, value))
-            operation = _constant(operation, value)
-        elif operands != operation.operands and _keeps_shape(operation, operands):
-            operation = _simplest(replace(operation, operands=operands))
-            if operation.name == "copy" and operation.outputs[0] not in graph.outputs:
-                same[operation.outputs[0]] = operation.inputs[0]
-                continue
-        operations.append(operation)
-    return prune(replace(graph, operations=tuple(operations)))
+            return _constant(operation, value)
+        if operands == operation.operands or not _keeps_shape(operation, operands):
+            return operation
+        operation = _simplest(replace(operation, operands=operands))
+        result = operation.outputs[0]
+        is_copy = operation.name == "copy" and result not in graph.outputs
+        return {result: operation.inputs[0]} if is_copy else operation
+
+    return prune(sweep(graph, with_known))
 
 
 def _value(name: str, operands: Sequence[Operand]) -> float | None:

@@ -24,9 +24,10 @@ from nnef_grad.base.errors import (
 )
 from nnef_grad.base.source import Span
 from nnef_grad.emit.arguments import settings_key, thaw
-from nnef_grad.emit.bodies import MARK, Body, Decompose, body_of, instantiate
+from nnef_grad.emit.bodies import MARK, Body, body_of, instantiate
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import Evaluator, instantiate_body, parameters
+from nnef_grad.emit.rewriting import Decompose
 from nnef_grad.emit.rule_results import check_gradients
 from nnef_grad.graph.ir import Operation, Tensor, map_tensors, shape_of
 from nnef_grad.language import syntax

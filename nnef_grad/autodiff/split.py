@@ -30,8 +30,9 @@ from nnef_grad.base.public import public
 from nnef_grad.graph.bounds import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import external
-from nnef_grad.graph.names import substitute, with_names, with_tensors
+from nnef_grad.graph.names import with_names
 from nnef_grad.graph.passes import prune
+from nnef_grad.graph.rewriting import substitute, sweep, with_tensors
 from nnef_grad.ops.costs import byte_size
 from nnef_grad.ops.traits import (
     BROADCASTING,
@@ -132,8 +133,7 @@ def with_loops_of(graph: Graph, backward: Backward) -> Graph:
     if not backward.loops:
         return graph
     richer = {op.outputs[0]: op for op in backward.loops}
-    operations = tuple(richer.get(op.outputs[0], op) for op in graph.operations)
-    return replace(graph, operations=operations)
+    return sweep(graph, lambda op: richer.get(op.outputs[0], op))
 
 
 def _derived(graph: Graph, backward: Backward) -> Backward:

@@ -8,11 +8,10 @@ grad_x = select(m, grad_x_unmasked, 0.0);
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from nnef_grad.autodiff.confine import Selection, keeps, selection
 from nnef_grad.graph.ir import Graph, Operation, Tensor, tensors
-from nnef_grad.graph.names import substitute
+from nnef_grad.graph.rewriting import Fate, sweep
 from nnef_grad.ops.traits import LOGIC
 
 # Where the elements of a tensor matter: where all of some selections take them.
@@ -32,19 +31,17 @@ def unmask(graph: Graph, is_new: Callable[[Tensor], bool]) -> Graph:
     if not masks:
         return graph
     demands = _demands(graph)
-    sources: dict[Tensor, Tensor] = {}
-    operations = []
-    for operation in graph.operations:
-        operation = substitute(operation, sources)
+
+    def unmasked(operation: Operation) -> Fate:
         result = operation.outputs[0]
         mask = masks.get(result)
         if mask is not None and mask in demands.get(result, ()):
             source = operation.operands[1 if mask.holds else 2]
             if isinstance(source, Tensor) and source.shape == result.shape:
-                sources[result] = source
-                continue
-        operations.append(operation)
-    return replace(graph, operations=tuple(operations))
+                return {result: source}
+        return operation
+
+    return sweep(graph, unmasked)
 
 
 def _demands(graph: Graph) -> dict[Tensor, Demand]:

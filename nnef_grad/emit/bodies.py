@@ -7,27 +7,22 @@ simplified each time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from nnef_grad.base.errors import InvalidGraphError, located
 from nnef_grad.base.source import Span
 from nnef_grad.emit.arguments import Call, settings_key
 from nnef_grad.emit.emitter import Emitter
-from nnef_grad.emit.simplify import simplify
 from nnef_grad.graph.extents import has_symbols, may_exceed
 from nnef_grad.graph.ir import (
-    Graph,
     Operand,
     Operation,
     Tensor,
     map_tensors,
-    shape_of,
     tensors,
 )
-from nnef_grad.graph.learning import all_equal
 from nnef_grad.graph.loops import (
     Loop,
     declaration,
@@ -36,9 +31,6 @@ from nnef_grad.graph.loops import (
     loop_of,
     steps_of,
 )
-from nnef_grad.graph.names import substitute
-from nnef_grad.graph.symbols import number_needed_by
-from nnef_grad.ops.registry import OpSet
 
 # The longest name that gets further words.
 LONG_NAME = 60
@@ -241,83 +233,15 @@ def unrolled(emit: Emitter, operation: Operation) -> Sequence[Operand]:
     one = body_of(body.inputs, inner, body.outputs, body.names.__getitem__)
     for step in range(count):
         parts = []
-        for x, way in zip(whole, loop.scanned, strict=True):
-            at = step if way.direction > 0 else count - 1 - step
-            parts.append(emit("slice", x, axes=[way.axis], begin=[at], end=[at + 1]))
+        for x, along in zip(whole, loop.scanned, strict=True):
+            at = step if along.direction > 0 else count - 1 - step
+            parts.append(emit("slice", x, axes=[along.axis], begin=[at], end=[at + 1]))
         results = instantiate(one, emit, [*full, *states, *parts], fill=True)
         assert results is not None
         steps.append(results)
         states = results[: loop.states]
     gathered = [
-        emit("concat", [s[output] for s in steps][:: way.direction], axis=way.axis)
-        for output, way in loop.collected
+        emit("concat", [s[output] for s in steps][:: along.direction], axis=along.axis)
+        for output, along in loop.collected
     ]
     return [*states, *gathered]
-
-
-# ---- Bodies in the place of operations ----
-
-Decompose = Callable[[Emitter, Operation], Sequence[Any]]
-
-
-def inline(
-    graph: Graph,
-    body: Callable[[Operation], Decompose | None],
-    opset: OpSet | None = None,
-    distinct: Set[Tensor] = frozenset(),
-) -> Graph:
-    """The graph with bodies in the place of operations, by what `body` returns for one: it
-    emits the body, and returns a value for each result; None, where the operation stays.
-    Tensors keep their names, and new ones are called after the result that they lead to.
-    Bodies may hold operations of the opset, the standard's if not given, and share no
-    `distinct` tensors, though they compute the same.
-    """
-    bodies = [body(op) for op in graph.operations]
-    if not any(bodies):
-        return graph
-    declared = (opset or OpSet()).extended(graph.fragments)
-    emitter = Emitter(declared, graph.names, simplify, opaque=distinct)
-    results: dict[Tensor, Tensor] = {}
-    for operation, build in zip(graph.operations, bodies, strict=True):
-        if build is None:
-            is_shared = not distinct or distinct.isdisjoint(operation.outputs)
-            emitter.append(operation, is_shared=is_shared)
-        else:
-            _put(build, operation, emitter, results)
-    operations = tuple([substitute(op, results) for op in emitter.operations])
-    names = emitter.assigned_names(operations, reserved=graph.tensors)
-    return replace(graph, operations=operations, names=names)
-
-
-def _put(
-    build: Decompose,
-    operation: Operation,
-    emitter: Emitter,
-    results: dict[Tensor, Tensor],
-) -> None:
-    """Emits a body in the place of an operation, and pairs what it made with the results."""
-    declared = operation.definition.results
-    subject = emitter.names[operation.outputs[0]]
-    # A single result has the name of the operation's.
-    own = {declared[0].name: subject} if len(declared) == 1 else {}
-    emitter.naming = lambda name: own.get(name) or f"{subject}_{name}"
-    emitter.origin, emitter.span = operation.origin, operation.span
-    emitter.module = operation.module
-    with located(operation.span), number_needed_by(operation):
-        values = build(emitter, operation)
-    for result, value in zip(operation.results, values, strict=True):
-        is_array = isinstance(result, tuple)
-        whole = (result, value) if is_array else ((result,), (value,))
-        for tensor, part in zip(*whole, strict=True):
-            if not all_equal(shape := shape_of(part), tensor.shape):
-                message = (
-                    f"the body of '{operation.name}' gives a tensor of shape {list(shape)}"
-                    f" for '{emitter.names[tensor]}' of shape {list(tensor.shape)}"
-                )
-                raise InvalidGraphError(message, operation.span)
-            is_new = isinstance(part, Tensor) and emitter.is_new(part)
-            if is_new and part not in results:
-                results[part] = tensor
-            elif part is not tensor:
-                emitter.emit_to(tensor, "copy", part)
-    emitter.note_producer(operation)

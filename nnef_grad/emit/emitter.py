@@ -26,8 +26,8 @@ Computed = Union[Call, Operation]
 # ---- Operations that compute the same ----
 
 
-class Firsts:
-    """Operations, to be found by what they compute."""
+class ValueTable:
+    """Operations, to be found by what they compute, as in value numbering."""
 
     def __init__(self) -> None:
         # Most begin like none that is looked for, with the same name and first tensor:
@@ -148,7 +148,7 @@ class Emitter:
         self._tracker = tracker or Tracker()
         self._inference = ShapeInference(opset)
         self._producers = self._tracker.producers
-        self._firsts = Firsts()
+        self._values = ValueTable()
 
     def __call__(
         self,
@@ -215,10 +215,10 @@ class Emitter:
                 if len(self.operations) > before and hints:
                     self.set_hint(simpler, hints[0])
                 return (simpler,)
-            earlier = self._firsts.find(call, settings)
+            earlier = self._values.find(call, settings)
             operation = earlier or self._new(call, shapes, hints, span)
             if earlier is None:
-                self._firsts.add(operation)
+                self._values.add(operation)
         self._tracker.follow(operation)
         return operation.results
 
@@ -287,7 +287,7 @@ class Emitter:
         self.operations.append(operation)
         self.note_producer(operation)
         if is_shared and self._simplify is not None and operation.name not in UNIQUE:
-            self._firsts.add(operation)
+            self._values.add(operation)
         self._tracker.take(operation)
 
     def note_producer(self, operation: Operation) -> None:
@@ -368,7 +368,7 @@ class Emitter:
         self, operations: Iterable[Operation], reserved: Iterable[str]
     ) -> FrozenDict[Tensor, str]:
         """The names of all tensors, when all is emitted: new ones by hints, none reserved."""
-        self._firsts, supply = Firsts(), NameSupply(reserved)
+        self._values, supply = ValueTable(), NameSupply(reserved)
         for operation in operations:
             for tensor in operation.outputs:
                 if tensor not in self.names:

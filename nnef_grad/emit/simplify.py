@@ -24,8 +24,8 @@ from nnef_grad.graph.ir import (
     shape_of,
     tensors,
 )
-from nnef_grad.graph.names import substitute
 from nnef_grad.graph.passes import count_uses, prune, without_needless
+from nnef_grad.graph.rewriting import Fate, sweep
 from nnef_grad.language.library import STDLIB
 from nnef_grad.ops.elementwise import broadcast
 from nnef_grad.ops.parts import inside, slice_positions
@@ -67,18 +67,17 @@ def restore(graph: Graph, simplified: Mapping[Tensor, Call]) -> Graph:
     if not any(op.outputs[0] in simplified for op in graph.operations):
         return graph
     uses, earlier = count_uses(graph), set[Tensor]()
-    operations: list[Operation] = []
-    for op in graph.operations:
+
+    def restored(op: Operation) -> Operation:
         call = simplified.get(op.outputs[0])
         wanted = () if call is None else tensors(call.operands)
         is_own = any(uses[t] == 1 and t not in wanted for t in op.inputs)
-        if call is not None and is_own and earlier.issuperset(wanted):
-            op = replace(op, **call._asdict())
-        operations.append(op)
+        is_there = is_own and earlier.issuperset(wanted)
         earlier.update(op.outputs)
-    if tuple(operations) == graph.operations:
-        return graph
-    return prune(replace(graph, operations=tuple(operations)))
+        return op if call is None or not is_there else replace(op, **call._asdict())
+
+    changed = sweep(graph, restored)
+    return graph if changed is graph else prune(changed)
 
 
 def without_detours(
@@ -90,26 +89,24 @@ def without_detours(
     """
     stays = kept | {*graph.outputs}
     fixed = stays | {*graph.inputs, *graph.variables}
-    made_by, places = dict[Tensor, Operation](), dict[Tensor, Tensor]()
-    operations = []
-    for operation in graph.operations:
-        operation = substitute(operation, places)
+    made_by, gone = dict[Tensor, Operation](), set[Tensor]()
+
+    def straight(operation: Operation) -> Fate:
         is_arranging = operation.name in ARRANGING and operation.inputs
-        if is_arranging and kept.isdisjoint(operation.outputs):
-            (x,), (result,) = operation.inputs, operation.outputs
-            joined = _joined(operation, None if x in stays else made_by.get(x))
-            made_by[result], (x,) = joined, joined.inputs
-            old, new = (x, result) if result in stays else (result, x)
-            is_gone = joined is not operation and _changes_nothing(joined)
-            if is_gone and not (old in fixed or old in places):
-                places[old] = new
-                continue
-            operation = joined if joins else operation
-        operations.append(operation)
-    placed = tuple([substitute(op, places) for op in operations])
-    if placed == graph.operations:
-        return graph
-    return without_needless(replace(graph, operations=placed), graph)
+        if not is_arranging or not kept.isdisjoint(operation.outputs):
+            return operation
+        (x,), (result,) = operation.inputs, operation.outputs
+        joined = _joined(operation, None if x in stays else made_by.get(x))
+        made_by[result], (x,) = joined, joined.inputs
+        old, new = (x, result) if result in stays else (result, x)
+        is_gone = joined is not operation and _changes_nothing(joined)
+        if is_gone and not (old in fixed or old in gone):
+            gone.add(old)
+            return {old: new}
+        return joined if joins else operation
+
+    changed = sweep(graph, straight)
+    return graph if changed is graph else without_needless(changed, graph)
 
 
 def _joined(operation: Operation, maker: Operation | None) -> Operation:

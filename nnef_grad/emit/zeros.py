@@ -11,8 +11,8 @@ from typing import Any
 from nnef_grad.emit.arguments import bind
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import STOP, Graph, Operation, Tensor
-from nnef_grad.graph.names import substitute
 from nnef_grad.graph.passes import prune
+from nnef_grad.graph.rewriting import Fate, sweep
 from nnef_grad.language.library import STDLIB
 from nnef_grad.ops.linear import is_linear
 
@@ -58,23 +58,20 @@ def _without(
         if op.outputs[0] in stops
     }
     zeros: set[Tensor] = set()
-    instead: dict[Tensor, Tensor] = {}
-    operations: list[Operation] = []
-    for op in graph.operations:
-        op, result = substitute(op, instead), op.outputs[0]
+
+    def change(op: Operation) -> Fate:
+        result = op.outputs[0]
         is_zero = _is_difference(op, stopped) or _is_zero(op, zeros)
         zeros.update(op.outputs if is_zero else ())
         addend = None if is_zero or not is_dropped(result) else _addend(op, zeros)
-        if addend is not None and result not in graph.outputs:
-            instead[result] = addend
-        elif addend is not None:
-            operations.append(_made(op, "copy", x=addend))
-        elif is_zero and is_dropped(result) and not has_symbols(result.shape):
-            shape = {"shape": result.shape, "value": (0.0,)}
-            operations.append(_made(op, "constant", **shape))
-        else:
-            operations.append(op)
-    return prune(replace(graph, operations=tuple(operations)))
+        if addend is not None:
+            is_output = result in graph.outputs
+            return _made(op, "copy", x=addend) if is_output else {result: addend}
+        if is_zero and is_dropped(result) and not has_symbols(result.shape):
+            return _made(op, "constant", shape=result.shape, value=(0.0,))
+        return op
+
+    return prune(sweep(graph, change))
 
 
 def _made(op: Operation, name: str, **values: Any) -> Operation:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Container, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +11,14 @@ from typing import Any
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import Problem
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rewriting import DefUse
 from nnef_grad.emit.simplify import simplify
 from nnef_grad.frontends.reading import Reading
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.learning import facts_learned
-from nnef_grad.graph.names import NameSupply, substitute
+from nnef_grad.graph.names import NameSupply
 from nnef_grad.graph.passes import prune
+from nnef_grad.graph.rewriting import Fate, sweep
 from nnef_grad.language.identifiers import plain_name
 from nnef_grad.language.labels import CONSTANTS
 from nnef_grad.language.library import EXTRAS, STDLIB, FragmentFile, Joined, Library
@@ -98,10 +99,7 @@ def declare_as_read(
     such as a bias of [C] that is read as [1, C], but for those that are kept. If there are
     readers, only these operations may read the other shape.
     """
-    read_by: dict[Tensor, list[Operation]] = defaultdict(list)
-    for op in graph.operations:
-        for tensor in op.inputs:
-            read_by[tensor].append(op)
+    read_by = DefUse(graph).readers
     declared: dict[Tensor, Tensor] = {}
     reshaped: dict[Tensor, Tensor] = {}
     for variable in graph.variables:
@@ -114,13 +112,13 @@ def declare_as_read(
         if is_one and is_free and (readers is None or all(n in readers for n in names)):
             declared[variable] = Tensor(variable.dtype, *shapes)
             reshaped.update(dict.fromkeys(readings, declared[variable]))
-    operations = []
-    for op in graph.operations:
-        if op.outputs[0] in declared:
-            variable = declared[op.outputs[0]]
+
+    def redeclared(op: Operation) -> Fate:
+        (result, *_) = op.outputs
+        if (variable := declared.get(result)) is not None:
             attributes: Any = {**op.attributes, "shape": variable.shape}
-            operations.append(replace(op, results=(variable,), attributes=attributes))
-        elif op.outputs[0] not in reshaped:
-            operations.append(substitute(op, reshaped))
+            return replace(op, results=(variable,), attributes=attributes)
+        return {result: reshaped[result]} if result in reshaped else op
+
     called = {**graph.names, **{new: graph.names[old] for old, new in declared.items()}}
-    return replace(graph, operations=tuple(operations), names=called)
+    return replace(sweep(graph, redeclared), names=called)

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import is_
 from typing import NamedTuple
 
 from nnef_grad.base.source import Source, Span
@@ -30,13 +29,14 @@ from nnef_grad.graph.ir import (
     map_tensors,
 )
 from nnef_grad.graph.names import NameSupply
+from nnef_grad.graph.rewriting import sweep
 from nnef_grad.language import types
 from nnef_grad.language.library import STDLIB
 from nnef_grad.language.syntax import Fragment, Parameter
 from nnef_grad.language.syntax import Result as Declared
 
 
-class Way(NamedTuple):
+class ScanAxis(NamedTuple):
     """How the steps of a loop go along a tensor, an element of an axis at a time."""
 
     axis: int
@@ -44,9 +44,9 @@ class Way(NamedTuple):
     direction: int = 1
 
     @property
-    def reversed(self) -> Way:
-        """The same way from the other end."""
-        return Way(self.axis, -self.direction)
+    def reversed(self) -> ScanAxis:
+        """The same axis from the other end."""
+        return ScanAxis(self.axis, -self.direction)
 
     def fits(self, part: Shape) -> bool:
         """Whether a part has an element along the axis."""
@@ -57,7 +57,7 @@ class Collected(NamedTuple):
     """An output that a loop collects: its place among the body's, and where parts go."""
 
     output: int
-    way: Way
+    along: ScanAxis
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Loop:
     # How many of its inputs are states, whose next values are its first outputs.
     states: int
     # For each of its last inputs, how it is scanned: at least one.
-    scanned: tuple[Way, ...]
+    scanned: tuple[ScanAxis, ...]
     collected: tuple[Collected, ...]
 
     def __repr__(self) -> str:
@@ -77,8 +77,8 @@ class Loop:
         return repr((_content(self.body), self.states, self.scanned, self.collected))
 
     @property
-    def way(self) -> Way:
-        """How its steps go, as far as one can say: the way of the first that is scanned.
+    def along(self) -> ScanAxis:
+        """How its steps go, as far as one can say: along the first that is scanned.
         What else is collected goes so too, as runtimes move work out of a loop.
         """
         return self.scanned[0]
@@ -178,16 +178,17 @@ def changed(
 
 def with_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
     """The graph with changed bodies of its loops; the same graph, if none changes."""
-    operations = [*graph.operations]
-    for place, op in enumerate(operations):
-        if is_loop(op):
-            loop = loop_of(op)
-            if (body := change(loop.body)) is not loop.body:
-                other = replace(loop, body=body)
-                operations[place] = changed(op, other, op.inputs, op.results)
-    if all(map(is_, operations, graph.operations)):
-        return graph
-    return replace(graph, operations=tuple(operations))
+
+    def with_body(op: Operation) -> Operation:
+        if not is_loop(op):
+            return op
+        loop = loop_of(op)
+        body = change(loop.body)
+        is_same = body is loop.body
+        other = loop if is_same else replace(loop, body=body)
+        return op if is_same else changed(op, other, op.inputs, op.results)
+
+    return sweep(graph, with_body)
 
 
 def loops_in(graph: Graph) -> Iterator[Loop]:

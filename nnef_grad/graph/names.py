@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from nnef_grad.base.errors import suggestion
-from nnef_grad.graph.ir import Graph, Operation, Tensor, map_tensors
+from nnef_grad.graph.ir import Graph
 from nnef_grad.language.identifiers import is_plain, plain_name
 from nnef_grad.language.syntax import KEYWORDS
 
@@ -49,23 +48,6 @@ def advice_on(graph: Graph, name: str, known: Sequence[str]) -> str:
     return suggestion(name, known)
 
 
-def substitute(operation: Operation, tensors: Mapping[Tensor, Any]) -> Operation:
-    """The operation with some of its tensors replaced."""
-    if not tensors:
-        return operation
-    old = tensors.keys()
-    if old.isdisjoint(operation.inputs) and old.isdisjoint(operation.outputs):
-        return operation
-
-    def replaced(tensor: Tensor) -> Any:
-        return tensors.get(tensor, tensor)
-
-    return operation.rewired(
-        map_tensors(replaced, operation.operands),
-        map_tensors(replaced, operation.results),
-    )
-
-
 def with_names(
     graph: Graph, wishes: Mapping[str, str], reserved: Iterable[str] = ()
 ) -> Graph:
@@ -105,19 +87,4 @@ def with_plain_names(graph: Graph) -> Graph:
     named = with_told_names(graph, odd)
     return (
         named if is_plain(graph.name) else replace(named, name=plain_name(graph.name))
-    )
-
-
-def with_tensors(graph: Graph, tensors: Mapping[Tensor, Tensor]) -> Graph:
-    """The graph with some of its tensors replaced, which keep their names."""
-    changed = {old: new for old, new in tensors.items() if old is not new}
-    names = {new: graph.names[old] for old, new in changed.items()}
-    if not changed:
-        return graph
-    return replace(
-        graph,
-        inputs=tuple([changed.get(t, t) for t in graph.inputs]),
-        outputs=tuple([changed.get(t, t) for t in graph.outputs]),
-        operations=tuple([substitute(op, changed) for op in graph.operations]),
-        names={**graph.names, **names},
     )

@@ -9,6 +9,7 @@ from itertools import compress
 
 from nnef_grad.graph.ir import Graph, Operation, Quantization, Tensor
 from nnef_grad.graph.loops import Loop, changed, external, is_loop, loop_of
+from nnef_grad.graph.rewriting import sweep
 
 
 def count_uses(graph: Graph) -> Counter[Tensor]:
@@ -112,14 +113,13 @@ def replace_variables(graph: Graph, variables: Sequence[Tensor] | None = None) -
     """The graph with its variables, or some, as further inputs, after its own."""
     further = graph.variables if variables is None else variables
     replaced = {*further}
-    operations = tuple(
-        replace(external(op.outputs[0]), span=op.span)
-        if op.name == "variable" and op.outputs[0] in replaced
-        else op
-        for op in graph.operations
-    )
+
+    def given(op: Operation) -> Operation:
+        is_replaced = op.name == "variable" and op.outputs[0] in replaced
+        return replace(external(op.outputs[0]), span=op.span) if is_replaced else op
+
     inputs = (*graph.inputs, *further)
-    return put_inputs_first(replace(graph, inputs=inputs, operations=operations))
+    return put_inputs_first(replace(sweep(graph, given), inputs=inputs))
 
 
 def carry_quantization(

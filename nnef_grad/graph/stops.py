@@ -13,7 +13,7 @@ from functools import cache
 
 from nnef_grad.graph.ir import STOP, Graph, Operand, Operation, Tensor, shape_of
 from nnef_grad.graph.loops import with_bodies
-from nnef_grad.graph.names import substitute
+from nnef_grad.graph.rewriting import Fate, sweep
 from nnef_grad.language.library import STDLIB
 from nnef_grad.language.syntax import Fragment
 
@@ -37,26 +37,26 @@ def without_stops(graph: Graph) -> Graph:
     if all(operation.name != STOP for operation in graph.operations):
         return graph
     passed: dict[Tensor, Operand] = {}
-    kept: list[Operation] = []
-    for operation in graph.operations:
-        operation = substitute(operation, passed)
+
+    def unmarked(operation: Operation) -> Fate:
         result = operation.outputs[0]
         # Where it chose between a tensor and the same without its gradient.
         is_needless = operation.name == "select" and (
             operation.operands[1] is operation.operands[2]
             and shape_of(operation.operands[1]) == result.shape
         )
-        if is_needless and result not in graph.outputs:
-            passed[result] = operation.operands[1]
-        elif operation.name != STOP:
-            kept.append(operation)
-        elif result in graph.outputs:
-            kept.append(replace(operation, definition=STDLIB["copy"]))
-        else:
-            passed[result] = operation.operands[0]
+        if not is_needless and operation.name != STOP:
+            return operation
+        if result in graph.outputs:
+            copy = replace(operation, definition=STDLIB["copy"])
+            return operation if is_needless else copy
+        passed[result] = operation.operands[1 if is_needless else 0]
+        return {result: passed[result]}
+
+    graph = sweep(graph, unmarked)
     # The text shows whose derivatives others are.
     shown = {
         t: graph.names[x] if isinstance(x, Tensor) else repr(x)
         for t, x in passed.items()
     }
-    return replace(graph, operations=tuple(kept), names={**graph.names, **shown})
+    return replace(graph, names={**graph.names, **shown})

@@ -22,7 +22,7 @@ from nnef_grad.graph.extents import (
 )
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.graph.loops import Loop
-from nnef_grad.graph.names import with_tensors
+from nnef_grad.graph.rewriting import sweep, with_tensors
 from nnef_grad.language.identifiers import spelled
 
 
@@ -87,20 +87,22 @@ def with_numbers(graph: Graph, numbers: Mapping[str, int]) -> Graph:
 
 def _with_numbers(graph: Graph, numbers: Mapping[str, int]) -> Graph:
     """A graph, or the body of a loop: a symbol of it may be in none of its inputs."""
-    operations = []
-    for op in graph.operations:
+
+    def known(op: Operation) -> Operation:
         settings = op.settings
         if op.name == "slice" and {*settings["stride"]} <= {1}:
             settings = _without_end_of_0(op, numbers)
         operands, attributes = substituted((op.operands, settings), numbers)
-        operations.append(replace(op, operands=operands, attributes=attributes))
+        return replace(op, operands=operands, attributes=attributes)
+
+    graph = sweep(graph, known)
     tensors = {
         tensor: Tensor(tensor.dtype, substituted(tensor.shape, numbers))
-        for op in operations
+        for op in graph.operations
         for tensor in op.outputs
         if has_symbols(tensor.shape)
     }
-    return with_tensors(replace(graph, operations=tuple(operations)), tensors)
+    return with_tensors(graph, tensors)
 
 
 def _without_end_of_0(

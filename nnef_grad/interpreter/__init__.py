@@ -23,8 +23,8 @@ from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
-from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.evaluation import instantiate_body
+from nnef_grad.emit.rewriting import Decompose, inline_fully
 from nnef_grad.graph import loops as graph_loops
 from nnef_grad.graph.ir import Graph, Operation
 from nnef_grad.graph.symbols import numbers_of, symbols, with_numbers
@@ -128,9 +128,7 @@ def with_bodies(graph: Graph, rules: Rules) -> Graph:
     # Bodies may contain operations with bodies. They share no tensor of the graph, though
     # they compute the same: when the check moves it, the body must not move.
     own = frozenset(graph.tensors.values())
-    while (inlined := inline(graph, body, rules.opset, own)) is not graph:
-        graph = inlined
-    return graph
+    return inline_fully(graph, body, rules.opset, own)
 
 
 def _scalar_type(dtype: npt.DTypeLike) -> np.dtype[np.floating]:

@@ -14,7 +14,7 @@ from nnef_grad.base.errors import NnefGradError, Problem, UsageError, suggestion
 from nnef_grad.emit.arguments import dtype_of
 from nnef_grad.emit.rule_results import counted, kind
 from nnef_grad.graph.ir import LOOP, Graph, Operand, Operation, Result, Tensor
-from nnef_grad.graph.loops import Loop, Way, is_loop
+from nnef_grad.graph.loops import Loop, ScanAxis, is_loop
 from nnef_grad.graph.printer import Names
 from nnef_grad.interpreter.registry import (
     EVALUATIONS,
@@ -113,23 +113,23 @@ def scan(*operands: Array, loop: Loop, apply: Apply) -> Any:
     """The last values of states, then what was collected; `apply` evaluates bodies."""
     whole = len(operands) - len(loop.scanned)
     full, states = operands[: len(loop.full)], list(operands[len(loop.full) : whole])
-    ways = list(zip(operands[whole:], loop.scanned, strict=True))
+    scan_axes = list(zip(operands[whole:], loop.scanned, strict=True))
     outputs: list[list[Array]] = []
-    for step in range(ways[0][0].shape[ways[0][1].axis]):
-        parts = [_part(x, way, step) for x, way in ways]
+    for step in range(scan_axes[0][0].shape[scan_axes[0][1].axis]):
+        parts = [_part(x, along, step) for x, along in scan_axes]
         outputs.append(apply(loop.body, [*full, *states, *parts]))
         states = outputs[-1][: loop.states]
     gathered = [
-        np.concatenate([o[i] for o in outputs][:: way.direction], way.axis)
-        for i, way in loop.collected
+        np.concatenate([o[i] for o in outputs][:: along.direction], along.axis)
+        for i, along in loop.collected
     ]
     results = [*states, *gathered]
     return results if len(results) > 1 else results[0]
 
 
-def _part(x: Array, way: Way, step: int) -> Array:
-    place = step if way.direction > 0 else x.shape[way.axis] - 1 - step
-    return x.take([place], way.axis)
+def _part(x: Array, along: ScanAxis, step: int) -> Array:
+    place = step if along.direction > 0 else x.shape[along.axis] - 1 - step
+    return x.take([place], along.axis)
 
 
 def _apply(

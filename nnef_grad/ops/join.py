@@ -293,10 +293,10 @@ def loop_shape(*operands: Shape, loop: Loop) -> Shapes:
     """The last values of the states, then what is collected."""
     first = len(operands) - len(loop.scanned)
     scanned = list(zip(operands[first:], loop.scanned, strict=True))
-    count, *others = [whole[way.axis] for whole, way in scanned]
+    count, *others = [whole[along.axis] for whole, along in scanned]
     message = "what is scanned must have one number of steps"
     require(all(equal(count, other) for other in others), message)
-    parts = (with_extent(whole, way.axis, 1) for whole, way in scanned)
+    parts = (with_extent(whole, along.axis, 1) for whole, along in scanned)
     seen = [*operands[:first], *parts]
     names = loop.body.names
     for extents, wanted in zip(seen, loop.body.inputs, strict=True):
@@ -309,9 +309,9 @@ def loop_shape(*operands: Shape, loop: Loop) -> Shapes:
             f" '{names[new]}' of type {new.dtype} and shape {list(new.shape)}",
         )
     results = [new.shape for new in loop.next_values]
-    for index, way in loop.collected:
+    for index, along in loop.collected:
         part = loop.body.outputs[index].shape
-        results.append(with_extent(part, way.axis, part[way.axis] * count))
+        results.append(with_extent(part, along.axis, part[along.axis] * count))
     return results if len(results) != 1 else results[0]
 
 

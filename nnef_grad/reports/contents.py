@@ -14,6 +14,7 @@ from nnef_grad.autodiff.backward import Backward, Broadcast, summary
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.autodiff.statistics import statistics
 from nnef_grad.emit.evaluation import instantiate_body
+from nnef_grad.emit.rewriting import DefUse
 from nnef_grad.graph.ir import Graph, Operation, Tensor, tensors
 from nnef_grad.graph.printer import print_operation, print_value
 from nnef_grad.graph.symbols import refuse_symbols
@@ -176,7 +177,7 @@ def _clipped(text: str) -> str:
 def _broadcasts(forward: Graph, backward: Backward) -> list[str]:
     """For each operation of a backward graph, which broadcasts it undoes, if it does."""
     there, names = forward.tensors, backward.graph.tensors
-    makers = {t: op for op in backward.graph.operations for t in op.outputs}
+    makers = DefUse(backward.graph).producers
     texts: dict[Operation, dict[str, None]] = {}
     for name, broadcasts in backward.broadcasts.items():
         sentences = dict.fromkeys(_said(b, there) for b in broadcasts)

@@ -19,8 +19,9 @@ from nnef_grad.base.choices import Target
 from nnef_grad.base.errors import Problem, Remedy, UnsupportedError, UsageError
 from nnef_grad.base.process import collector_paused
 from nnef_grad.base.public import public
-from nnef_grad.emit.bodies import Decompose, has_open_count, inline
+from nnef_grad.emit.bodies import has_open_count
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rewriting import Decompose, inline
 from nnef_grad.emit.simplify import without_detours
 from nnef_grad.emit.verifier import verify_order
 from nnef_grad.emit.zeros import without_zeros

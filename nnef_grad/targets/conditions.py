@@ -13,7 +13,7 @@ from operator import index
 from nnef_grad.graph.bounds import nominal
 from nnef_grad.graph.extents import Dimension, has_symbols, may_exceed
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
-from nnef_grad.graph.loops import Way, loop_of
+from nnef_grad.graph.loops import ScanAxis, loop_of
 from nnef_grad.ops.parts import slice_positions
 from nnef_grad.ops.windows import (
     REPEATING,
@@ -380,17 +380,17 @@ bias_not_by_channel = Condition(
 def collecting_several_ways(op: Operation) -> bool:
     """Parts are collected from both ends, or one of another along another axis."""
     loop = loop_of(op)
-    collected = {loop.body.outputs[one.output]: one.way for one in loop.collected}
-    if len({way.direction for way in collected.values()}) > 1:
+    collected = {loop.body.outputs[one.output]: one.along for one in loop.collected}
+    if len({along.direction for along in collected.values()}) > 1:
         return True
-    # The ways of what each tensor of the body is made of.
-    ways: dict[Tensor, set[Way]] = {}
+    # The axes of what each tensor of the body is made of.
+    scan_axes: dict[Tensor, set[ScanAxis]] = {}
     for inner in loop.body.operations:
-        before = set[Way]().union(*(ways.get(x, ()) for x in inner.inputs))
+        before = set[ScanAxis]().union(*(scan_axes.get(x, ()) for x in inner.inputs))
         for tensor in inner.outputs:
             own = {collected[tensor]} if tensor in collected else set()
-            ways[tensor] = before | own
-    return any(ways[tensor] != {way} for tensor, way in collected.items())
+            scan_axes[tensor] = before | own
+    return any(scan_axes[tensor] != {along} for tensor, along in collected.items())
 
 
 @Condition

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from nnef_grad.emit.arguments import bind
-from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rewriting import Decompose, DefUse
 from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import ARGSORT, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.join import positions_along
@@ -23,13 +23,13 @@ from nnef_grad.ops.traits import ARRANGING
 from nnef_grad.targets.conditions import set_to
 from nnef_grad.targets.own_operations import found_by, tract_core
 from nnef_grad.targets.positions import Hits, hits_of, index_of, of_rank
-from nnef_grad.targets.registry import Relations, lowering
+from nnef_grad.targets.registry import lowering
 
 # ---- The indices of elements in order ----
 
 
 @found_by("tract", ARGSORT)
-def _sorted(op: Operation, near: Relations) -> Decompose | None:
+def _sorted(op: Operation, near: DefUse) -> Decompose | None:
     """The first ones, of a known number."""
     return None if has_symbols(op.attributes["count"]) else in_order
 
@@ -51,7 +51,7 @@ def in_order(emit: Emitter, op: Operation) -> Sequence[Operand]:
 
 
 @found_by("tract onnx", "sum_reduce")
-def _elements(op: Operation, near: Relations) -> Decompose | None:
+def _elements(op: Operation, near: DefUse) -> Decompose | None:
     """For each index the element whose position it is."""
     choice = _choice(op.operands[0], near)
     if choice is None or op.attributes["axes"] != (choice.hits.axis,):
@@ -67,7 +67,7 @@ def _elements(op: Operation, near: Relations) -> Decompose | None:
     return partial(_read, near, choice, along)
 
 
-def _is_cut(x: Operand, near: Relations) -> bool:
+def _is_cut(x: Operand, near: DefUse) -> bool:
     """Whether elements are those of a slice: OpenVINO 2026.4 reads them where the slice is
     from, and then finds that there are too many.
     """
@@ -76,14 +76,14 @@ def _is_cut(x: Operand, near: Relations) -> bool:
 
 
 @found_by("tract onnxruntime", "sum_reduce")
-def _sums(op: Operation, near: Relations) -> Decompose | None:
+def _sums(op: Operation, near: DefUse) -> Decompose | None:
     """For each position the sum of the elements whose index it is."""
     choice = _choice(op.operands[0], near)
     return None if choice is None else _sum(op, near, choice)
 
 
 @found_by("tract onnxruntime", "any_reduce")
-def _is_any_hit(op: Operation, near: Relations) -> Decompose | None:
+def _is_any_hit(op: Operation, near: DefUse) -> Decompose | None:
     """Whether a position is an index: as many as there are of these, which are not none; or
     whether an index is that of a position.
     """
@@ -97,7 +97,7 @@ def _is_any_hit(op: Operation, near: Relations) -> Decompose | None:
 
 
 @found_by("onnxruntime", "select")
-def _put(op: Operation, near: Relations) -> Decompose | None:
+def _put(op: Operation, near: DefUse) -> Decompose | None:
     """An element at the position that an index is, and zeros at all others: an operator has
     a few elements to put, where a choice has all.
     """
@@ -118,7 +118,7 @@ class _Choice(NamedTuple):
     given: Shape
 
 
-def _choice(x: Operand, near: Relations) -> _Choice | None:
+def _choice(x: Operand, near: DefUse) -> _Choice | None:
     choice = near.producer(x)
     is_one = choice is not None and choice.name == "select" and choice.dtype == "scalar"
     if choice is None or not is_one or choice.operands[2] != 0.0:
@@ -130,7 +130,7 @@ def _choice(x: Operand, near: Relations) -> _Choice | None:
     return _Choice(hits, chosen, of_rank(shape, len(hits.shape)))
 
 
-def _sum(op: Operation, near: Relations, choice: _Choice) -> Decompose | None:
+def _sum(op: Operation, near: DefUse, choice: _Choice) -> Decompose | None:
     """The sum of what is chosen along the axis of the indices, if it has no positions."""
     axes, hits = op.attributes["axes"], choice.hits
     if len(axes) != 1 or axes == (hits.axis,):
@@ -144,7 +144,7 @@ def _is_more(count: Decompose, emit: Emitter, op: Operation) -> Sequence[Operand
 
 
 def _is_there(
-    near: Relations, hits: Hits, emit: Emitter, op: Operation
+    near: DefUse, hits: Hits, emit: Emitter, op: Operation
 ) -> Sequence[Operand]:
     _, inside = index_of(emit, near, hits)
     if inside is None:
@@ -158,7 +158,7 @@ def _is_there(
 
 
 def _read(
-    near: Relations, choice: _Choice, along: int, emit: Emitter, op: Operation
+    near: DefUse, choice: _Choice, along: int, emit: Emitter, op: Operation
 ) -> Sequence[Operand]:
     """For each index along an axis the element with this position."""
     hits, chosen, given = choice
@@ -177,7 +177,7 @@ def _read(
 
 
 def _added(
-    near: Relations, choice: _Choice, along: int, emit: Emitter, op: Operation
+    near: DefUse, choice: _Choice, along: int, emit: Emitter, op: Operation
 ) -> Sequence[Operand]:
     """For each position the sum of what stands at its indices along an axis."""
     hits, chosen, given = choice

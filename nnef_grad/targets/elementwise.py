@@ -8,15 +8,15 @@ from math import isqrt, prod
 
 from nnef_grad.autodiff.rules import DERIVATIVES
 from nnef_grad.emit.arguments import dtype_of
-from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import Evaluator, instantiate_body
+from nnef_grad.emit.rewriting import Decompose, DefUse, each, is_instance
 from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.targets.conditions import is_several, outer_factors
 from nnef_grad.targets.forms import form
-from nnef_grad.targets.registry import WRITTEN, Relations, each, is_instance, lowering
+from nnef_grad.targets.registry import WRITTEN, lowering
 from nnef_grad.targets.shape import fill
 
 # ---- Choices ----
@@ -121,7 +121,7 @@ def _probability(emit: Emitter, gelu: Operation) -> Sequence[Operand]:
 
 
 @each("select")
-def share_probabilities(op: Operation, near: Relations) -> Decompose | None:
+def share_probabilities(op: Operation, near: DefUse) -> Decompose | None:
     """P(x) is from gelu(x) in the derivative of it, which divides by x to get there, as NNEF
     has no P:
 
@@ -135,7 +135,7 @@ def share_probabilities(op: Operation, near: Relations) -> Decompose | None:
     return None if gelu is None else lambda emit, _: _probability(emit, gelu)
 
 
-def divided_gelu(op: Operation, near: Relations) -> Operation | None:
+def divided_gelu(op: Operation, near: DefUse) -> Operation | None:
     """The gelu of which a choice is the probability, as the derivative has it."""
     gelu = near.chain(op.operands[2], "div", "gelu")
     if gelu is None:

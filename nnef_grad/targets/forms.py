@@ -15,16 +15,16 @@ from math import inf
 from typing import Any, NamedTuple, TypeVar
 
 from nnef_grad.base.process import Memo
-from nnef_grad.emit.bodies import Decompose, body_of, inline, instantiate
+from nnef_grad.emit.bodies import body_of, instantiate
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rewriting import Decompose, DefUse, inline
 from nnef_grad.emit.simplify import simplify
 from nnef_grad.graph.extents import OpenExtentError
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.names import substitute
 from nnef_grad.graph.passes import prune
+from nnef_grad.graph.rewriting import substitute
 from nnef_grad.ops.registry import OpSet
 from nnef_grad.targets.costs import SPEEDS, cost, data_of
-from nnef_grad.targets.registry import Relations
 
 Function = TypeVar("Function", bound=Decompose)
 
@@ -74,7 +74,7 @@ def open_forms(graph: Graph) -> Iterator[tuple[Operation, Form]]:
         yield from ((op, form) for form in choice.forms(op))
 
 
-class _Choice(Relations):
+class _Choice(DefUse):
     """The choice for the operations of a graph; most need no relations."""
 
     def __init__(

@@ -10,8 +10,8 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
-from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rewriting import Decompose, DefUse, inline
 from nnef_grad.graph.bounds import nominal
 from nnef_grad.graph.ir import Graph, Operation, Tensor, shape_of
 from nnef_grad.ops.parts import section
@@ -19,7 +19,7 @@ from nnef_grad.ops.shape import reshaped, transposed
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
 from nnef_grad.targets.forms import form
-from nnef_grad.targets.registry import Relations, lowering
+from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.shape import fill
 
 
@@ -126,7 +126,7 @@ def join_products(graph: Graph) -> Graph:
     """The graph with a product of longer rows in place of a sum of products, where that
     moves less memory: as in the gradient of a matrix that is used at each step.
     """
-    near = Relations(graph)
+    near = DefUse(graph)
     sums = _sums_of_products(near) if any(near.named("matmul")) else {}
 
     def build(op: Operation) -> Decompose | None:
@@ -142,12 +142,12 @@ def join_products(graph: Graph) -> Graph:
     return inline(graph, build) if sums else graph
 
 
-def _is_product(x: Tensor, near: Relations) -> bool:
+def _is_product(x: Tensor, near: DefUse) -> bool:
     """Whether a tensor is a product of matrices, for one sum alone."""
     return near.uses[x] == 1 and near.chain(x, "matmul") is not None
 
 
-def _sums_of_products(near: Relations) -> dict[Tensor, list[Tensor]]:
+def _sums_of_products(near: DefUse) -> dict[Tensor, list[Tensor]]:
     """The terms of sums that are no part of another one."""
     sums = dict[Tensor, list[Tensor]]()
     for op in near.named("add"):

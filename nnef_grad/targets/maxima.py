@@ -19,6 +19,7 @@ from math import prod
 from typing import NamedTuple
 
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rewriting import DefUse
 from nnef_grad.graph.ir import Graph, Integers, Operation, Shape, Tensor
 from nnef_grad.graph.quotients import maximum, minimum
 from nnef_grad.language.library import STDLIB
@@ -32,7 +33,6 @@ from nnef_grad.ops.windows import (
     still,
     windows_of,
 )
-from nnef_grad.targets.registry import Relations
 from nnef_grad.targets.shape import MOST_AXES, take
 from nnef_grad.targets.windows import (
     filling_of,
@@ -64,7 +64,7 @@ def around_indices(
     """The operations that make the index of a maximum, and those that read it, where
     these are `sample` and `desample` in windows in which the runtimes have the maximum.
     """
-    near = Relations(graph)
+    near = DefUse(graph)
     for op in near.named("argmax_pool"):
         (index,), pool = op.outputs, replace(op, definition=STDLIB["max_pool"])
         readers = near.readers.get(index, [])

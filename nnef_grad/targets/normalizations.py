@@ -20,8 +20,8 @@ from itertools import chain, islice
 from math import prod
 from typing import Any, NamedTuple, TypeGuard
 
-from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rewriting import Decompose, DefUse, inline, is_instance
 from nnef_grad.graph.bounds import nominal
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
@@ -29,7 +29,6 @@ from nnef_grad.ops.conv import Sides, filter_gradient, groups_of
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.windows import windows_of
 from nnef_grad.targets import conditions as when
-from nnef_grad.targets.registry import Relations, is_instance
 
 # The gradient of a filter takes no more operations.
 _LONGEST = 8
@@ -60,7 +59,7 @@ def fold_normalizations(graph: Graph, *, is_shared: bool = True) -> Graph:
     times the slope may be shared by a convolution and its way back: OpenVINO 2026.4 takes
     one that it has rearranged for the first for that of the other, where they are equal.
     """
-    near, forms = Relations(graph), dict[Operation, Decompose]()
+    near, forms = DefUse(graph), dict[Operation, Decompose]()
     for conv in near.named("conv"):
         if _is_worth_it(conv):
             forms.update(_forms(conv, near, is_shared))
@@ -77,7 +76,7 @@ def _is_worth_it(conv: Operation) -> bool:
 
 
 def _forms(
-    conv: Operation, near: Relations, is_shared: bool
+    conv: Operation, near: DefUse, is_shared: bool
 ) -> dict[Operation, Decompose]:
     """What is put in place of operations; nothing where others read the result."""
     (c,) = conv.outputs
@@ -109,7 +108,7 @@ def _is_of_channels(x: Operand, c: Tensor) -> TypeGuard[Tensor]:
     return prod(x.shape) == x.shape[1] == c.shape[1]
 
 
-def _moment(centered: Operation, c: Tensor, near: Relations) -> _Moment | None:
+def _moment(centered: Operation, c: Tensor, near: DefUse) -> _Moment | None:
     """What a difference to a mean leads to, and leads to alone."""
     if centered.name != "sub" or centered.operands[0] is not c:
         return None
@@ -126,7 +125,7 @@ def _moment(centered: Operation, c: Tensor, near: Relations) -> _Moment | None:
     return _Moment(total, dy, mean) if dy.shape == c.shape else None
 
 
-def _only(near: Relations, op: Operation | None) -> Operation | None:
+def _only(near: DefUse, op: Operation | None) -> Operation | None:
     """The only reader of the result of an operation."""
     if op is None or near.uses[op.outputs[0]] != 1:
         return None
@@ -142,7 +141,7 @@ def _sums_images(op: Operation) -> bool:
 
 
 def _scaled(
-    conv: Operation, moments: Sequence[_Moment], near: Relations
+    conv: Operation, moments: Sequence[_Moment], near: DefUse
 ) -> Iterator[_Scaled]:
     """The products that gradients of a convolution may be made of."""
     products: Iterable[Operation | None]
@@ -157,7 +156,7 @@ def _scaled(
             yield from _of_product(conv, op, near)
 
 
-def _of_product(conv: Operation, op: Operation, near: Relations) -> Iterator[_Scaled]:
+def _of_product(conv: Operation, op: Operation, near: DefUse) -> Iterator[_Scaled]:
     """What is made of a product, if it is one with a slope, and nothing else is."""
     (c,), (y,) = conv.outputs, op.outputs
     for dy, slope in (op.operands, op.operands[::-1]):
@@ -181,7 +180,7 @@ def _is_input_gradient(op: Operation, conv: Operation) -> bool:
 
 
 def _filter_gradients(
-    conv: Operation, scaled: Tensor, begin: Sequence[Operation], near: Relations
+    conv: Operation, scaled: Tensor, begin: Sequence[Operation], near: DefUse
 ) -> list[Operation]:
     """The operation that makes the gradient of a filter of what some others begin with."""
     ends, waiting = list[Operation](), [*begin]

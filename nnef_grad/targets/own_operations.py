@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.emit.arguments import bind
-from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rewriting import Decompose, DefUse, Find, put_found
 from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, shape_of
 from nnef_grad.interpreter.registry import Evaluation, enter
@@ -31,12 +31,7 @@ from nnef_grad.ops.shape import reshaped, transposed, with_extent
 from nnef_grad.ops.windows import windows_of
 from nnef_grad.targets.conditions import set_to
 from nnef_grad.targets.facts import TRACT_CORE
-from nnef_grad.targets.registry import (
-    Find,
-    Relations,
-    lowering,
-    put_found,
-)
+from nnef_grad.targets.registry import lowering
 from nnef_grad.targets.shape import fill
 from nnef_grad.targets.windows import are_side_by_side
 
@@ -189,7 +184,7 @@ def put_own(graph: Graph, runtimes: Container[str]) -> Graph:
     return put_found(graph, first, OPSET)
 
 
-def first_of(finds: Sequence[Find], op: Operation, near: Relations) -> Decompose | None:
+def first_of(finds: Sequence[Find], op: Operation, near: DefUse) -> Decompose | None:
     """What the last of several finds, or else the one before it."""
     forms = (find(op, near) for find in reversed(finds))
     return next((form for form in forms if form is not None), None)
@@ -199,14 +194,14 @@ def first_of(finds: Sequence[Find], op: Operation, near: Relations) -> Decompose
 
 
 @found_by("onnxruntime", "box", "debox")
-def _cumulative_sum(op: Operation, near: Relations) -> Decompose | None:
+def _cumulative_sum(op: Operation, near: DefUse) -> Decompose | None:
     """A window of a whole axis: an operator, which adds each element once."""
     axis = whole_axis(op)
     return None if axis is None or is_count(op, near) else partial(_sums, axis)
 
 
 @found_by("tract onnx", "box", "debox")
-def _running_sum(op: Operation, near: Relations) -> Decompose | None:
+def _running_sum(op: Operation, near: DefUse) -> Decompose | None:
     """A window of a whole open axis: runtimes want numbers, but have open triangles."""
     axis = whole_axis(op)
     if axis is None or not has_symbols(op.attributes["size"][axis]):
@@ -215,7 +210,7 @@ def _running_sum(op: Operation, near: Relations) -> Decompose | None:
 
 
 @found_by("onnx", "debox")
-def _copies(op: Operation, near: Relations) -> Decompose | None:
+def _copies(op: Operation, near: DefUse) -> Decompose | None:
     """Windows side by side, whose elements are copies."""
     return _copied if _makes_copies(op) else None
 
@@ -237,7 +232,7 @@ def _copied(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [emit("nearest_upsample", *op.operands, factor=op.attributes["size"][2:])]
 
 
-def is_count(op: Operation, near: Relations) -> bool:
+def is_count(op: Operation, near: DefUse) -> bool:
     """Whether ones are added up."""
     source = near.producer(op.operands[0])
     is_of_ones = source is not None and source.attributes.get("value") == (1.0,)

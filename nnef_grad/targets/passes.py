@@ -12,15 +12,17 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.base.arrays import Array
-from nnef_grad.emit.bodies import (
+from nnef_grad.emit.bodies import emit_loop, hoisted, is_short, unrolled
+from nnef_grad.emit.emitter import Emitter, ValueTable
+from nnef_grad.emit.rewriting import (
     Decompose,
-    emit_loop,
-    hoisted,
+    DefUse,
+    each,
     inline,
-    is_short,
-    unrolled,
+    inline_fully,
+    put_found,
+    where,
 )
-from nnef_grad.emit.emitter import Emitter, Firsts
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import (
     LOOP,
@@ -32,7 +34,8 @@ from nnef_grad.graph.ir import (
     tensors,
 )
 from nnef_grad.graph.loops import loop_of
-from nnef_grad.graph.names import NameSupply, substitute
+from nnef_grad.graph.names import NameSupply
+from nnef_grad.graph.rewriting import Fate, substitute, sweep
 from nnef_grad.interpreter import evaluate
 from nnef_grad.language.library import STDLIB
 from nnef_grad.ops.join import positions_along
@@ -52,14 +55,7 @@ from nnef_grad.ops.traits import (
 from nnef_grad.targets.borders import join_zeros
 from nnef_grad.targets.conditions import automatic, cropping, set_to
 from nnef_grad.targets.own_operations import is_count, is_from_begin, whole_axis
-from nnef_grad.targets.registry import (
-    Relations,
-    each,
-    find_lowering,
-    lowering,
-    put_found,
-    where,
-)
+from nnef_grad.targets.registry import find_lowering, lowering
 from nnef_grad.targets.shape import fill
 from nnef_grad.targets.tensors import When, is_cast, is_uniform
 
@@ -70,24 +66,24 @@ def remove_copies(graph: Graph, kept: Set[Tensor]) -> Graph:
     """The graph without copies, but for the kept ones and the outputs, and without
     repeated operations: if they make an output, nothing else reads it.
     """
-    outputs, firsts = set(graph.outputs), Firsts()
-    stays = outputs | kept
-    originals, operations = dict[Tensor, Operand](), list[Operation]()
-    for op in graph.operations:
-        if originals and not originals.keys().isdisjoint(op.inputs):
-            op = substitute(op, originals)
+    outputs, values = set(graph.outputs), ValueTable()
+    stays, again = outputs | kept, dict[Tensor, Tensor]()
+
+    def change(op: Operation) -> Fate:
+        op = substitute(op, again)
         is_copy = op.name == "copy" and isinstance(op.operands[0], Tensor)
         if is_copy and stays.isdisjoint(op.outputs):
-            originals[op.outputs[0]] = op.operands[0]
-            continue
-        earlier = op if op.name in UNIQUE else firsts.first(op)
-        if earlier is not op:
-            originals.update(zip(op.outputs, earlier.outputs, strict=True))
-        if earlier is op or not outputs.isdisjoint(op.outputs):
-            operations.append(op)
-    if (*operations,) == graph.operations:
-        return graph
-    return replace(graph, operations=tuple(operations))
+            return {op.outputs[0]: op.operands[0]}
+        earlier = op if op.name in UNIQUE else values.first(op)
+        if earlier is op:
+            return op
+        same = dict(zip(op.outputs, earlier.outputs, strict=True))
+        if outputs.isdisjoint(op.outputs):
+            return same
+        again.update(same)
+        return op
+
+    return sweep(graph, change)
 
 
 def copy_outputs(graph: Graph) -> Graph:
@@ -155,7 +151,7 @@ def put_literals(graph: Graph, which: When) -> Graph:
         (value,) = emit.emit_again(op, operands, hints=(emit.naming("single"),))
         return [fill(emit, value, op.outputs[0].shape)]
 
-    def find(op: Operation, near: Relations) -> Decompose | None:
+    def find(op: Operation, near: DefUse) -> Decompose | None:
         return None if literals.keys().isdisjoint(op.inputs) else with_literals
 
     return put_found(graph, dict.fromkeys(_OF_NUMBERS, find)) if literals else graph
@@ -204,7 +200,7 @@ def _listed(array: Array) -> list[Any]:
 
 
 @each("box")
-def put_numbers(op: Operation, near: Relations) -> Decompose | None:
+def put_numbers(op: Operation, near: DefUse) -> Decompose | None:
     """As many ones as there are up to a place are its number. Runtimes that make the sum of
     a mean are not exact, and whoever looks for a place finds none.
     """
@@ -230,7 +226,7 @@ def put_sampled(emit: Emitter, op: Operation) -> Sequence[Operand]:
     return [op.operands[0]]
 
 
-def _may_have_fractions(op: Operation, near: Relations) -> bool:
+def _may_have_fractions(op: Operation, near: DefUse) -> bool:
     is_open = is_cast(op, "scalar", "integer")
     return is_open and near.producers[op.inputs[0]].name not in STEPS
 
@@ -260,9 +256,7 @@ def in_standard_words(graph: Graph) -> Graph:
     def other(op: Operation) -> Decompose | None:
         return find_lowering(op) if op.name in WORDLESS else None
 
-    while (changed := inline(graph, other)) is not graph:
-        graph = changed
-    return graph
+    return inline_fully(graph, other)
 
 
 @each("tile")
@@ -348,7 +342,7 @@ def _misreading(graph: Graph) -> set[Tensor]:
 
 
 @each(*LAYERS, "batch_normalization")
-def add_biases(op: Operation, near: Relations) -> Decompose | None:
+def add_biases(op: Operation, near: DefUse) -> Decompose | None:
     """Biases are added after their layers, but for variables that nothing else reads; and
     normalisations by constants are put together from single steps.
 
@@ -365,7 +359,7 @@ def add_biases(op: Operation, near: Relations) -> Decompose | None:
 
 
 @each("conv", "deconv")
-def add_computed_biases(op: Operation, near: Relations) -> Decompose | None:
+def add_computed_biases(op: Operation, near: DefUse) -> Decompose | None:
     """Biases that are computed, or given, are added after filters that are not: MNN refuses
     them, or adds others.
     """

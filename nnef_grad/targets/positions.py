@@ -9,13 +9,13 @@ from math import prod
 from typing import NamedTuple
 
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rewriting import DefUse, is_instance
 from nnef_grad.graph.extents import Dimension, has_symbols, may_exceed
 from nnef_grad.graph.ir import ARGSORT, Operand, Shape, Tensor, shape_of
 from nnef_grad.ops.join import positions_along
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.traits import ARRANGING, MOVING
 from nnef_grad.targets.facts import TRACT_CORE
-from nnef_grad.targets.registry import Relations, is_instance
 
 
 class Hits(NamedTuple):
@@ -34,7 +34,7 @@ def of_rank(shape: Shape, rank: int) -> Shape:
     return (*shape, *(1,) * (rank - len(shape)))
 
 
-def hits_of(condition: Operand, near: Relations) -> Hits | None:
+def hits_of(condition: Operand, near: DefUse) -> Hits | None:
     """What a comparison of indices with positions is made of; None for another tensor."""
     equal = near.producer(condition)
     if equal is not None and equal.name == "squeeze":
@@ -61,7 +61,7 @@ def _squeezed(hits: Hits | None, axes: Sequence[int]) -> Hits | None:
     return hits._replace(shape=shape, axis=hits.axis - sum(a < hits.axis for a in axes))
 
 
-def _counted(numbers: Tensor, near: Relations) -> int | None:
+def _counted(numbers: Tensor, near: DefUse) -> int | None:
     """The axis whose positions are the numbers of a tensor, if they are."""
     axes = [a for a, extent in enumerate(numbers.shape) if extent != 1]
     if len(axes) != 1:
@@ -81,9 +81,7 @@ def _counted(numbers: Tensor, near: Relations) -> int | None:
 # ---- Indices as integers ----
 
 
-def index_of(
-    emit: Emitter, near: Relations, hits: Hits
-) -> tuple[Tensor, Tensor | None]:
+def index_of(emit: Emitter, near: DefUse, hits: Hits) -> tuple[Tensor, Tensor | None]:
     """The indices as integers, and which of them are those of positions, unless all of them
     are. The others, which no position equals, become some of a position.
     """
@@ -101,7 +99,7 @@ def index_of(
 _FINDING = {"argmax_reduce", "argmin_reduce", ARGSORT, f"{TRACT_CORE}_topk"}
 
 
-def _are_positions(x: Operand, extent: Dimension, near: Relations) -> bool:
+def _are_positions(x: Operand, extent: Dimension, near: DefUse) -> bool:
     """Whether all elements are indices along an axis with no greater extent: those of constants,
     those that were found, and those that rows are read at.
     """
@@ -125,7 +123,7 @@ def _are_positions(x: Operand, extent: Dimension, near: Relations) -> bool:
     return not may_exceed(prod(searched.shape[a] for a in axes), extent)
 
 
-def _is_read(x: Operand, extent: Dimension, near: Relations) -> bool:
+def _is_read(x: Operand, extent: Dimension, near: DefUse) -> bool:
     """Whether rows of a table with no more of them are read at the same indices."""
     return any(
         near.source(op.operands[1]) is x
@@ -134,7 +132,7 @@ def _is_read(x: Operand, extent: Dimension, near: Relations) -> bool:
     )
 
 
-def _integers(emit: Emitter, x: Tensor, near: Relations) -> Tensor:
+def _integers(emit: Emitter, x: Tensor, near: DefUse) -> Tensor:
     """The integers that scalars were cast from, arranged in the same way; or cast again."""
     producer = near.producer(x)
     assert producer is not None

@@ -13,15 +13,14 @@ from functools import partial
 from math import prod
 from typing import NamedTuple
 
-from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rewriting import Decompose, DefUse
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operand, Operation, Tensor
 from nnef_grad.ops.join import positions_along
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.targets.own_operations import found_by, tract_core
 from nnef_grad.targets.positions import Hits, hits_of, index_of
-from nnef_grad.targets.registry import Relations
 
 
 class _Product(NamedTuple):
@@ -34,7 +33,7 @@ class _Product(NamedTuple):
     is_of_positions: bool
 
 
-def _product(op: Operation, near: Relations) -> _Product | None:
+def _product(op: Operation, near: DefUse) -> _Product | None:
     """What a product is of; None for another one."""
     ones = near.producer(op.operands[0])
     if ones is None or ones.name != "select" or op.attributes["transposeB"]:
@@ -52,7 +51,7 @@ def _product(op: Operation, near: Relations) -> _Product | None:
 
 
 @found_by("tract onnxruntime", "matmul")
-def _rows(op: Operation, near: Relations) -> Decompose | None:
+def _rows(op: Operation, near: DefUse) -> Decompose | None:
     """For each index the row at its position; or for each position the sum of the rows whose
     index it is.
     """
@@ -65,7 +64,7 @@ def _rows(op: Operation, near: Relations) -> Decompose | None:
 
 
 @found_by("onnxruntime", "matmul")
-def _rows_for_each(op: Operation, near: Relations) -> Decompose | None:
+def _rows_for_each(op: Operation, near: DefUse) -> Decompose | None:
     """Sums for each example of a batch, of a known size."""
     product = _product(op, near)
     if product is None or not _is_summed_for_each(op, product):
@@ -79,7 +78,7 @@ def _is_summed_for_each(op: Operation, product: _Product) -> bool:
 
 
 @found_by("onnxruntime", "add")
-def _onto(op: Operation, near: Relations) -> Decompose | None:
+def _onto(op: Operation, near: DefUse) -> Decompose | None:
     """Rows are added to what they would be added to later: no second tensor is as large."""
     x, y = op.operands
     for onto, product in ((x, near.producer(y)), (y, near.producer(x))):
@@ -97,7 +96,7 @@ def _onto(op: Operation, near: Relations) -> Decompose | None:
 
 
 def _read(
-    near: Relations, product: _Product, emit: Emitter, op: Operation
+    near: DefUse, product: _Product, emit: Emitter, op: Operation
 ) -> Sequence[Operand]:
     """The rows at the indices, and zeros for those of no position."""
     index, inside = index_of(emit, near, product.hits)
@@ -110,7 +109,7 @@ def _read(
 
 
 def _added(
-    near: Relations,
+    near: DefUse,
     product: _Product,
     onto: Tensor | None,
     emit: Emitter,

@@ -13,7 +13,8 @@ import numpy as np
 from nnef_grad.base.arrays import Array
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.graph.extents import as_numbers
-from nnef_grad.graph.ir import Graph, Operand, Operation
+from nnef_grad.graph.ir import Attributes, Graph, Operand, Operation
+from nnef_grad.graph.rewriting import sweep
 from nnef_grad.language.labels import CONSTANTS, label_key
 from nnef_grad.language.library import STDLIB
 from nnef_grad.targets.conditions import splat
@@ -70,20 +71,19 @@ def store_constants(
     variables = (op for op in graph.operations if op.name == "variable")
     root = _free_root([*(op.attributes["label"] for op in variables), *others])
     data: dict[str, Array] = {}
-    operations = [*graph.operations]
-    for index, op in enumerate(operations):
-        if op.name == "constant" and which(op):
-            label, shape = f"{root}/{len(data) + 1}", op.attributes["shape"]
-            values = np.array(op.attributes["value"], DTYPES[op.outputs[0].dtype])
-            data[label] = np.array(
-                np.broadcast_to(values, prod(as_numbers(shape))).reshape(shape)
-            )
-            operations[index] = replace(
-                op,
-                definition=STDLIB["variable"],
-                attributes={"shape": shape, "label": label},
-            )
-    return (replace(graph, operations=tuple(operations)) if data else graph), data
+
+    def stored(op: Operation) -> Operation:
+        if op.name != "constant" or not which(op):
+            return op
+        label, shape = f"{root}/{len(data) + 1}", op.attributes["shape"]
+        values = np.array(op.attributes["value"], DTYPES[op.outputs[0].dtype])
+        data[label] = np.array(
+            np.broadcast_to(values, prod(as_numbers(shape))).reshape(shape)
+        )
+        attributes: Attributes = {"shape": shape, "label": label}
+        return replace(op, definition=STDLIB["variable"], attributes=attributes)
+
+    return sweep(graph, stored), data
 
 
 def _free_root(labels: Iterable[str]) -> str:

@@ -20,8 +20,8 @@ import numpy as np
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
-from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rewriting import Decompose, inline
 from nnef_grad.graph.ir import Graph, Operation, Shape, Tensor
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.ops.registry import OpSet

@@ -14,9 +14,10 @@ from typing import Any, Union
 import numpy as np
 
 from nnef_grad.base.errors import UsageError, listed, suggestion
+from nnef_grad.emit.rewriting import DefUse
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
-from nnef_grad.graph.names import substitute
 from nnef_grad.graph.printer import print_value
+from nnef_grad.graph.rewriting import with_others_read
 from nnef_grad.language.labels import is_constant, label_key
 from nnef_grad.language.types import SCALAR
 from nnef_grad.ops.traits import MOVING
@@ -54,13 +55,7 @@ def share_labels(graph: Graph) -> Graph:
     labels = zip(graph.variables, graph.labels.values(), strict=True)
     shared = {t: first.setdefault(label_key(label), t) for t, label in labels}
     others: dict[Tensor, Any] = {t: x for t, x in shared.items() if t is not x}
-    if not others:
-        return graph
-    operations = tuple(
-        substitute(op, others) for op in graph.operations if op.outputs[0] not in others
-    )
-    outputs = tuple(others.get(t, t) for t in graph.outputs)
-    return replace(graph, operations=operations, outputs=outputs)
+    return with_others_read(graph, others)
 
 
 def chosen(
@@ -127,7 +122,7 @@ def chosen(
 
 def _written_out(graph: Graph) -> Iterator[str]:
     """A warning about what looks like a bias, in a document of tract, and is numbers."""
-    made = {t: op for op in graph.operations for t in op.outputs}
+    made = DefUse(graph).producers
     found = [
         graph.names[op.outputs[0]]
         for op in graph.operations

@@ -15,8 +15,8 @@ from nnef_grad.autodiff.backward import Backward
 from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UsageError
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.names import substitute
 from nnef_grad.graph.passes import replace_variables
+from nnef_grad.graph.rewriting import Fate, sweep
 from nnef_grad.model import declared_variables
 from nnef_grad.runtimes import in_single
 from nnef_grad.storage.containers import APPLY
@@ -229,15 +229,16 @@ def _with_inputs(graph: Graph, changed: Iterable[str]) -> tuple[Graph, dict[str,
     names, tensors = graph.names, graph.tensors
     variables = {tensors[name]: None for name in changed}
     carried, values = dict[Tensor, Any](), dict[Tensor, Any]()
-    others: list[Operation] = []
-    for op in (substitute(op, values) for op in graph.operations):
-        if op.name == "update" and op.inputs[0] in variables:
-            carried[op.inputs[0]] = values[op.outputs[0]] = op.inputs[1]
-        else:
-            others.append(op)
+
+    def without_updates(op: Operation) -> Fate:
+        if op.name != "update" or op.inputs[0] not in variables:
+            return op
+        carried[op.inputs[0]] = values[op.outputs[0]] = op.inputs[1]
+        return {op.outputs[0]: op.inputs[1]}
+
+    without = sweep(graph, without_updates)
     fed = [*(x for x in variables if x not in carried), *carried]
     reports = [t for t in graph.outputs if t not in values]
     outputs = (*reports[:1], *carried.values(), *reports[1:])
-    graph = replace(graph, outputs=outputs, operations=tuple(others))
     state = {names[old]: names[new] for old, new in carried.items()}
-    return replace_variables(graph, fed), state
+    return replace_variables(replace(without, outputs=outputs), fed), state

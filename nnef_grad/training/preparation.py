@@ -12,11 +12,11 @@ from typing import Any
 
 from nnef_grad.base.errors import UsageError
 from nnef_grad.emit.arguments import bind
-from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rewriting import Decompose, inline
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operation, Quantization, Tensor
-from nnef_grad.graph.names import substitute
+from nnef_grad.graph.rewriting import substitute
 from nnef_grad.language.types import SCALAR, TensorType
 from nnef_grad.ops.registry import OpSet
 from nnef_grad.ops.shape import number

@@ -24,7 +24,7 @@ from support.dialect_models import (
 from support.runtimes import Stored, compare, needs, run
 
 import nnef_grad
-from nnef_grad.autodiff.loops import LoopDraft
+from nnef_grad.autodiff.loops import LoopBuilder
 from nnef_grad.commandline.cli import main
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.loops import loops_in
@@ -405,12 +405,12 @@ def test_a_recurrent_network(kind: str, layers: int, ways: int, tmp_path: Path) 
 
 def test_an_error_in_the_rule_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     text, data, fed, wanted = network("GRU", 1, 1)
-    right = LoopDraft.sum
+    right = LoopBuilder.sum
 
-    def wrong(draft: LoopDraft, tensor: Tensor, sources: Sequence[Tensor]) -> None:
+    def wrong(draft: LoopBuilder, tensor: Tensor, sources: Sequence[Tensor]) -> None:
         right(draft, tensor, [draft.emit("mul", source, 1.001) for source in sources])
 
-    monkeypatch.setattr(LoopDraft, "sum", wrong)
+    monkeypatch.setattr(LoopBuilder, "sum", wrong)
     backward = nnef_grad.differentiate(nnef_grad.loads(text, unroll=1)).graph
     with pytest.raises(AssertionError):
         assert_alike(nnef_grad.evaluate(backward, fed, data), wanted)

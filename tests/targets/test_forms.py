@@ -15,7 +15,7 @@ from support import reference
 from support.checks import document
 
 import nnef_grad
-from nnef_grad.emit.bodies import inline
+from nnef_grad.emit.rewriting import inline
 from nnef_grad.graph.ir import Graph, Operation
 from nnef_grad.graph.passes import prune
 from nnef_grad.ops import conv

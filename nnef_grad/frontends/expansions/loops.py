@@ -15,13 +15,13 @@ from nnef_grad.frontends.values import shape_of
 from nnef_grad.frontends.view import View
 from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Graph, Tensor
-from nnef_grad.graph.loops import Collected, Loop, Way
+from nnef_grad.graph.loops import Collected, Loop, ScanAxis
 from nnef_grad.ops.shape import with_extent
 
 # The inputs of a body to the next values of the states, and the parts that each step
 # collects, with where they are put.
 Body = Callable[
-    [Sequence[Tensor]], tuple[Sequence[Tensor], Sequence[tuple[Tensor, Way]]]
+    [Sequence[Tensor]], tuple[Sequence[Tensor], Sequence[tuple[Tensor, ScanAxis]]]
 ]
 
 
@@ -29,7 +29,7 @@ def loop(
     view: View,
     name: str,
     operands: Mapping[str, Tensor],
-    ways: Sequence[Way],
+    scan_axes: Sequence[ScanAxis],
     body: Body,
     hints: tuple[str, ...],
     reserved: Iterable[str] = (),
@@ -41,7 +41,7 @@ def loop(
         name: the name of the body.
         operands: what each step sees whole, then the states, then what is scanned, by the
             names of the inputs of the body.
-        ways: how what is scanned is scanned.
+        scan_axes: how what is scanned is scanned.
         body: emits the body. Its results differ, and are no inputs.
         hints: what the results should be called.
         reserved: names that no tensor of the body may have by chance.
@@ -49,9 +49,9 @@ def loop(
     outer = view.reading.emitter
     emitter = Emitter(outer.opset)
     tensors = [*operands.values()]
-    shapes = [x.shape for x in tensors[: -len(ways)]]
-    parts = zip(tensors[-len(ways) :], ways, strict=True)
-    shapes += [with_extent(x.shape, way.axis, 1) for x, way in parts]
+    shapes = [x.shape for x in tensors[: -len(scan_axes)]]
+    parts = zip(tensors[-len(scan_axes) :], scan_axes, strict=True)
+    shapes += [with_extent(x.shape, along.axis, 1) for x, along in parts]
     inputs = [
         emitter.emit_named(own, "external", x.dtype, shape=shape)
         for (own, x), shape in zip(operands.items(), shapes, strict=True)
@@ -62,8 +62,8 @@ def loop(
     operations = tuple(emitter.operations)
     names = emitter.assigned_names(operations, [*emitter.names.values(), *reserved])
     graph = Graph(name, tuple(inputs), outputs, operations, names)
-    gathered = tuple(Collected(outputs.index(x), way) for x, way in collected)
-    whole = Loop(graph, len(states), tuple(ways), gathered)
+    gathered = tuple(Collected(outputs.index(x), along) for x, along in collected)
+    whole = Loop(graph, len(states), tuple(scan_axes), gathered)
     return emit_loop(outer, whole, tensors, hints, view.span)
 
 
@@ -114,8 +114,8 @@ def along(
         products = linear(view, x, weights.of_input, weights.input_bias)
     scanned = [products] if is_inside is None else [products, is_inside]
     if may_exceed(shape_of(x)[axis], view.reading.unroll):
-        way = Way(axis, -1 if is_back else 1)
-        return _loop(view, cell, scanned, way, states, weights)
+        along = ScanAxis(axis, -1 if is_back else 1)
+        return _loop(view, cell, scanned, along, states, weights)
     steps = [view("unstack", each, axis=axis, hint="parts") for each in scanned]
     rows: list[Any] = []
     for parts in zip(*(e[::-1] if is_back else e for e in steps), strict=True):
@@ -155,7 +155,7 @@ def _loop(
     view: View,
     cell: Cell,
     scanned: Sequence[Any],
-    way: Way,
+    along: ScanAxis,
     states: list[Any],
     weights: Weights,
 ) -> tuple[Any, list[Any]]:
@@ -165,17 +165,19 @@ def _loop(
     started = {f"state_{n}": x for n, x in enumerate(states)}
     operands = {n: view.tensor(x) for n, x in {**full, **started}.items()}
 
-    def body(inputs: Sequence[Tensor]) -> tuple[list[Tensor], list[tuple[Tensor, Way]]]:
+    def body(
+        inputs: Sequence[Tensor],
+    ) -> tuple[list[Tensor], list[tuple[Tensor, ScanAxis]]]:
         own = weights._replace(**dict(zip(full, inputs, strict=False)))
         first, last = len(full), len(operands) - len(scanned)
-        parts = [view("squeeze", x, axes=[way.axis]) for x in inputs[last:]]
+        parts = [view("squeeze", x, axes=[along.axis]) for x in inputs[last:]]
         new = _after(view, cell, list(inputs[first:last]), parts, own)
-        row = view("unsqueeze", new[0], axes=[way.axis], hint="row")
-        return new, [(row, way)]
+        row = view("unsqueeze", new[0], axes=[along.axis], hint="row")
+        return new, [(row, along)]
 
     hints = (*(f"{view.hint}_last" for _ in states), view.hint)
     parts = map(view.tensor, scanned)
     operands |= dict(zip(("part", "is_inside"), parts, strict=False))
-    ways = [way for _ in scanned]
-    *last, rows = loop(view, f"{view.hint}_step", operands, ways, body, hints)
+    scan_axes = [along for _ in scanned]
+    *last, rows = loop(view, f"{view.hint}_step", operands, scan_axes, body, hints)
     return rows, last

@@ -25,7 +25,7 @@ from nnef_grad.frontends.torch.nodes import span_of
 from nnef_grad.frontends.torch.symbols import is_number_of_data, is_of_data
 from nnef_grad.graph.ir import Graph, Operation, Tensor
 from nnef_grad.graph.loops import external
-from nnef_grad.graph.names import substitute
+from nnef_grad.graph.rewriting import substitute
 from nnef_grad.ops.examples import Place
 from nnef_grad.ops.traits import BROADCASTING
 

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from functools import partial
 from math import sqrt
 
-from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rewriting import Decompose, DefUse, where
 from nnef_grad.graph.ir import Operand, Operation, Tensor, shape_of
 from nnef_grad.ops.traits import BROADCASTING, MOVING, PRODUCTS, UNARY
 from nnef_grad.targets.elementwise import divided_gelu
 from nnef_grad.targets.own_operations import found_by, tract_core
-from nnef_grad.targets.registry import Relations, where
 
 
 @found_by("onnx", "gelu")
@@ -34,7 +33,7 @@ def _probability(gelu: Operation, emit: Emitter, _: Operation) -> Sequence[Opera
 
 
 @found_by("onnx", "select")
-def _choice(op: Operation, near: Relations) -> Decompose | None:
+def _choice(op: Operation, near: DefUse) -> Decompose | None:
     """The probability in the derivative of gelu; products in place of a choice between
     gradients, or one and zero, which take an eighth of the time.
 
@@ -83,7 +82,7 @@ _CALM = (UNARY | BROADCASTING | MOVING | _SUMS | {"select", "constant"}) - _WILD
 _MOST = 64
 
 
-def _is_tame(gradient: Operand, near: Relations) -> bool:
+def _is_tame(gradient: Operand, near: DefUse) -> bool:
     """Whether a gradient comes from products by what keeps numbers finite."""
     if not isinstance(gradient, Tensor):
         return False

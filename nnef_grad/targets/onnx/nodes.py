@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 
 from nnef_grad.base.arrays import Array, Data
 from nnef_grad.base.errors import UnsupportedError, UsageError
+from nnef_grad.emit.rewriting import DefUse
 from nnef_grad.frontends.onnx.model import FIXED, InFile
 from nnef_grad.frontends.view import entering
 from nnef_grad.graph.atoms import Atom, Extreme, Symbol
@@ -33,7 +34,6 @@ from nnef_grad.language.identifiers import spelled
 from nnef_grad.language.labels import is_constant, label_key
 from nnef_grad.ops.traits import FED
 from nnef_grad.targets.onnx.precision import in_double
-from nnef_grad.targets.registry import Relations
 from nnef_grad.targets.tensors import DTYPES
 
 # The version of ONNX's operators that is written: the first that has all of them.
@@ -84,7 +84,7 @@ def _squeezed_reductions(graph: Graph) -> dict[Operation, Operation]:
     """The reductions of which nothing is read but by the squeeze of their axes, by that: the
     two are one operator.
     """
-    near = Relations(graph)
+    near = DefUse(graph)
     pairs = ((op, near.producer(op.operands[0])) for op in near.named("squeeze"))
     return {
         op: source

@@ -485,7 +485,7 @@ def _loop(nodes: Nodes, op: Operation) -> None:
     states = [*op.inputs[len(loop.full) :][: loop.states], *carried.values()]
     parts = op.inputs[len(loop.full) + loop.states :]
     kept = [nodes.fresh("kept") for _ in carried]
-    inputs, outputs = loop.scanned, [one.way for one in loop.collected]
+    inputs, outputs = loop.scanned, [one.along for one in loop.collected]
     # A list without elements has no type: what has none is left out.
     nodes.add(
         "Scan",
@@ -493,8 +493,8 @@ def _loop(nodes: Nodes, op: Operation) -> None:
         [*results[: loop.states], *kept, *results[loop.states :]],
         body=nodes.body(loop, op.inputs),
         num_scan_inputs=len(inputs),
-        scan_input_axes=[way.axis for way in inputs],
-        scan_input_directions=[int(way.direction < 0) for way in inputs],
-        scan_output_axes=[way.axis for way in outputs] or None,
-        scan_output_directions=[int(way.direction < 0) for way in outputs] or None,
+        scan_input_axes=[along.axis for along in inputs],
+        scan_input_directions=[int(along.direction < 0) for along in inputs],
+        scan_output_axes=[along.axis for along in outputs] or None,
+        scan_output_directions=[int(along.direction < 0) for along in outputs] or None,
     )

@@ -14,6 +14,7 @@ from dataclasses import replace
 from math import prod
 
 from nnef_grad.autodiff.ranges import Ranges
+from nnef_grad.emit.rewriting import DefUse
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, map_tensors
 from nnef_grad.graph.names import NameSupply
@@ -85,8 +86,7 @@ def _scalars(op: Operation) -> Iterator[Tensor]:
 
 def _sizes(graph: Graph) -> dict[Tensor, float]:
     """How far from zero integers may be, and the scalars that are computed from these."""
-    made_by = {x: op for op in graph.operations for x in op.outputs}
-    sizes, ranges = dict[Tensor, float](), Ranges(made_by)
+    sizes, ranges = dict[Tensor, float](), Ranges(DefUse(graph).producers)
     for x in graph.inputs:
         sizes |= {x: float(INDEX)} if x.dtype == "integer" else {}
     for op in graph.operations:

@@ -12,9 +12,9 @@ from itertools import repeat
 from typing import cast
 
 from nnef_grad.emit.arguments import dtype_of
-from nnef_grad.emit.bodies import Decompose, inline
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import instantiate_body
+from nnef_grad.emit.rewriting import Decompose, DefUse, inline
 from nnef_grad.emit.whole import is_whole
 from nnef_grad.graph.atoms import Quotient
 from nnef_grad.graph.extents import (
@@ -36,9 +36,10 @@ from nnef_grad.graph.ir import (
     Tensor,
 )
 from nnef_grad.graph.loops import is_loop, loops_in, with_bodies
-from nnef_grad.graph.names import NameSupply, substitute, with_told_names
+from nnef_grad.graph.names import NameSupply, with_told_names
 from nnef_grad.graph.passes import without_needless
 from nnef_grad.graph.printer import has_plain_names, print_graph
+from nnef_grad.graph.rewriting import substitute
 from nnef_grad.graph.symbols import conditions, symbols
 from nnef_grad.language.identifiers import is_plain
 from nnef_grad.ops.conv import groups_of
@@ -49,7 +50,6 @@ from nnef_grad.targets.elements import in_order
 from nnef_grad.targets.facts import RUNTIMES, TRACT_CORE, CommonSubset
 from nnef_grad.targets.own_operations import OPSET, declaration
 from nnef_grad.targets.pool import max_pool_lowered
-from nnef_grad.targets.registry import Relations
 from nnef_grad.targets.tract.own import TYPES
 
 # A loop, in the dialect.
@@ -188,13 +188,13 @@ def lacks_its_words(graph: Graph) -> bool:
     """Whether a graph has operations that tract lacks, and that are not spelled here."""
     common = CommonSubset([RUNTIMES["tract"]])
     return any(
-        not _is_spelled(op, Relations(own))
+        not _is_spelled(op, DefUse(own))
         for own in (graph, *(loop.body for loop in loops_in(graph)))
         for op in common.lacking(own.operations)
     )
 
 
-def _is_spelled(operation: Operation, near: Relations) -> bool:
+def _is_spelled(operation: Operation, near: DefUse) -> bool:
     """Whether the dialect has words for an operation that tract lacks."""
     if operation.name == "cast":
         (x,), (y,) = operation.operands, operation.outputs

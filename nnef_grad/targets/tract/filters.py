@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rewriting import DefUse, each, where
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Operand, Operation
 from nnef_grad.ops.parts import slice_positions
 from nnef_grad.ops.shape import Positions
 from nnef_grad.ops.windows import windows_of
-from nnef_grad.targets.registry import Relations, each, where
 
 
 def has_open_filter(op: Operation) -> bool:
@@ -28,7 +28,7 @@ def has_open_filter(op: Operation) -> bool:
     return op.name == "conv" and has_symbols(op.inputs[1].shape)
 
 
-def _cuts_places(op: Operation, near: Relations) -> bool:
+def _cuts_places(op: Operation, near: DefUse) -> bool:
     """Whether a slice takes the first places of such a convolution, a known number."""
     made = near.producers[op.inputs[0]]
     if not has_open_filter(made) or near.uses[op.inputs[0]] != 1:

@@ -14,20 +14,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nnef_grad.emit.arguments import dtype_of
-from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rewriting import Decompose, DefUse, each, where
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor, tensors
-from nnef_grad.graph.names import substitute
+from nnef_grad.graph.rewriting import sweep, with_tensors
 from nnef_grad.language.types import is_generic
 from nnef_grad.ops.shape import with_extent
 from nnef_grad.ops.traits import COPYING, MOVING
 from nnef_grad.targets.conditions import not_one_axis
-from nnef_grad.targets.registry import Relations, each, where
 from nnef_grad.targets.shape import position_lowered
 from nnef_grad.targets.tensors import is_cast
 
 
-def _has_form(op: Operation, near: Relations) -> bool:
+def _has_form(op: Operation, near: DefUse) -> bool:
     is_open = is_cast(op, "integer", "scalar")
     return is_open and near.producers[op.inputs[0]].name in _FORMS
 
@@ -101,22 +100,19 @@ def make_inputs_scalar(graph: Graph) -> Graph:
     chosen = {t: replace(t, dtype="scalar") for t in graph.inputs if t in only_cast}
     if not chosen:
         return graph
-    operations = [substitute(op, chosen) for op in graph.operations]
-    # An external has the data type of what it introduces.
-    typed = (
-        replace(op, dtype=op.outputs[0].dtype) if op.name == "external" else op
-        for op in operations
-    )
-    names = {new: graph.names[old] for old, new in chosen.items()}
+    names = [graph.names[tensor] for tensor in chosen]
     notes = (
         f"  {name}: input, whole numbers as scalars"
-        for name in names.values()
+        for name in names
         if name not in graph.datum_types
     )
-    return replace(
-        graph,
-        inputs=tuple(chosen.get(tensor, tensor) for tensor in graph.inputs),
-        operations=tuple(typed),
-        names={**graph.names, **names},
-        notes=(*graph.notes, *notes),
+    changed = sweep(with_tensors(graph, chosen), _typed)
+    return replace(changed, notes=(*graph.notes, *notes))
+
+
+def _typed(op: Operation) -> Operation:
+    """An external has the data type of what it introduces."""
+    dtype = op.outputs[0].dtype
+    return (
+        op if op.name != "external" or op.dtype == dtype else replace(op, dtype=dtype)
     )

@@ -33,14 +33,13 @@ from itertools import pairwise
 from math import prod
 from typing import Any
 
-from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rewriting import Decompose, DefUse, each, where
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import Graph, Operand, Operation, Tensor
 from nnef_grad.ops.parts import section, slice_positions
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.ops.traits import ARRANGING, ELEMENTWISE, PRODUCTS
-from nnef_grad.targets.registry import Relations, each, where
 
 # ---- Large variables that are read several times ----
 
@@ -54,7 +53,7 @@ _Readers = Mapping[Tensor, int]
 
 
 @each(*_FOLDED)
-def split_large_variables(op: Operation, near: Relations) -> Decompose | None:
+def split_large_variables(op: Operation, near: DefUse) -> Decompose | None:
     """Parts of large variables are joined again, for all products but one."""
     own = near.fact(_further_readers).get(op.outputs[0])
     return partial(_joined_again, own) if own else None
@@ -62,7 +61,7 @@ def split_large_variables(op: Operation, near: Relations) -> Decompose | None:
 
 def _further_readers(graph: Graph) -> Mapping[Tensor, _Readers]:
     """By the result of an operation, the large variables that it should read by parts."""
-    near, readers = Relations(graph), defaultdict[Tensor, dict[Tensor, int]](dict)
+    near, readers = DefUse(graph), defaultdict[Tensor, dict[Tensor, int]](dict)
     for variable in near.named("variable"):
         (x,) = variable.outputs
         if prod(x.shape) <= MOST_FOLDED:
@@ -113,7 +112,7 @@ def longest_axis(x: Tensor) -> int:
 
 def _divided(graph: Graph) -> set[Tensor]:
     """Results element by element that are divided along one axis, not the last one."""
-    near, slices = Relations(graph), defaultdict[Tensor, list[Operation]](list)
+    near, slices = DefUse(graph), defaultdict[Tensor, list[Operation]](list)
     for op in near.named("slice"):
         slices[op.inputs[0]].append(op)
     return {

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nnef_grad.emit.arguments import dtype_of
-from nnef_grad.emit.bodies import Decompose
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rewriting import Decompose, DefUse, where
 from nnef_grad.graph.ir import Operand, Operation, tensors
 from nnef_grad.ops.windows import windows_of
 from nnef_grad.targets.maxima import desample_maxima, finds_small_maxima
 from nnef_grad.targets.own_operations import found_by, tract_core
-from nnef_grad.targets.registry import Relations, where
 from nnef_grad.targets.windows import moving_axes
 
 TYPES = {"scalar": "f32", "integer": "i64", "logical": "bool"}
@@ -72,7 +71,7 @@ def _exact_sigmoid(emit: Emitter, op: Operation) -> Sequence[Operand]:
 
 
 @found_by("tract", "desample")
-def _desampled_in_lines(op: Operation, near: Relations) -> Decompose | None:
+def _desampled_in_lines(op: Operation, near: DefUse) -> Decompose | None:
     """tract takes elements that are a stride apart one by one, and runs as a whole."""
     source, windows = near.producer(op.operands[1]), windows_of(op)
     if source is None or not finds_small_maxima(source, windows):

@@ -24,14 +24,15 @@ from typing import Any
 from nnef_grad.autodiff.recompute import Delays
 from nnef_grad.autodiff.schedule import that_enter
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rewriting import DefUse
 from nnef_grad.graph.extents import Dimension, has_symbols
 from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.names import substitute, with_prefix
+from nnef_grad.graph.names import with_prefix
 from nnef_grad.graph.passes import prune
+from nnef_grad.graph.rewriting import substitute, with_others_read
 from nnef_grad.ops.parts import section
 from nnef_grad.ops.shape import reshaped
 from nnef_grad.targets.own_operations import OPSET, tract_core
-from nnef_grad.targets.registry import Relations
 from nnef_grad.targets.tract.loading import MOST_FOLDED, longest_axis
 
 # What only copies elements takes them as they are stored.
@@ -44,7 +45,7 @@ def cast_variables(
     """The graph with single numbers of variables of other precisions, or in blocks."""
     emitter = Emitter(OPSET.extended(graph.fragments), graph.names)
     casts: dict[Tensor, Tensor] = {}
-    every = Relations(graph).named("variable")
+    every = DefUse(graph).named("variable")
     variables = {op.outputs[0] for op in every if op.attributes["label"] in blocks}
     graph = _joined_again(graph, variables)
     in_blocks = _Blocks(graph, variables, emitter)
@@ -116,15 +117,13 @@ def _multiplies(op: Operation, read: set[Tensor]) -> bool:
 
 def _joined_again(graph: Graph, variables: set[Tensor]) -> Graph:
     """The graph with variables in the place of all their parts, joined: see loading.py."""
-    near, whole = Relations(graph), dict[Tensor, Tensor]()
+    near, whole = DefUse(graph), dict[Tensor, Tensor]()
     for op in near.named("concat") if variables else ():
         parts = [part for x in op.inputs if (part := near.producer(x)) is not None]
         sources = {part.inputs[0] for part in parts if part.name == "slice"}
         if len(sources) == 1 and sources <= variables and _is_whole(op, parts):
             (whole[op.outputs[0]],) = sources
-    others = (op for op in graph.operations if op.outputs[0] not in whole)
-    operations = tuple(substitute(op, whole) for op in others)
-    return prune(replace(graph, operations=operations)) if whole else graph
+    return prune(with_others_read(graph, whole)) if whole else graph
 
 
 def _is_whole(joined: Operation, parts: Sequence[Operation]) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from nnef_grad.base.arrays import Array
 from nnef_grad.graph.ir import Graph, Operation
+from nnef_grad.graph.rewriting import sweep
 from nnef_grad.language.library import STDLIB
 from nnef_grad.targets import lower
 from nnef_grad.targets.tract.dialect import lacks_its_words
@@ -22,11 +24,11 @@ def for_its_reader(graph: Graph) -> Graph:
     typed = {graph.names[x]: "i64" for x in graph.inputs if x.dtype == "integer"}
     typed = {**typed, **graph.datum_types}
     lowered = lower(replace(graph, datum_types=typed), "tract")
-    operations = (_as_constant(op, lowered.data) for op in lowered.graph.operations)
-    return replace(lowered.graph, operations=tuple(operations), dialect=graph.dialect)
+    whole = sweep(lowered.graph, partial(_as_constant, lowered.data))
+    return replace(whole, dialect=graph.dialect)
 
 
-def _as_constant(operation: Operation, data: Mapping[str, Array]) -> Operation:
+def _as_constant(data: Mapping[str, Array], operation: Operation) -> Operation:
     """The operation, but for a variable that is a constant with these data."""
     label = str(operation.attributes.get("label"))
     if operation.name != "variable" or label not in data:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from nnef_grad.emit.bodies import is_short, unrolled
 from nnef_grad.emit.emitter import Emitter
+from nnef_grad.emit.rewriting import DefUse, each, where
 from nnef_grad.graph.extents import has_symbols
 from nnef_grad.graph.ir import (
     LOOP,
@@ -22,7 +23,6 @@ from nnef_grad.graph.loops import loop_of
 from nnef_grad.ops.parts import section, slice_positions
 from nnef_grad.ops.traits import ELEMENTWISE, PRODUCTS
 from nnef_grad.targets.passes import MOVES, leads_to_filter, sources
-from nnef_grad.targets.registry import Relations, each, where
 from nnef_grad.targets.tensors import When
 
 
@@ -43,7 +43,7 @@ def _fed(graph: Graph) -> set[Tensor]:
     return _reached(graph, lambda op: op.name == "external", lambda op: True)
 
 
-def _scans_data(op: Operation, near: Relations) -> bool:
+def _scans_data(op: Operation, near: DefUse) -> bool:
     """Whether steps could be put one after the other that scan what is known in advance."""
     scanned = op.inputs[-len(loop_of(op).scanned) :]
     return is_short(op) and not near.fact(_fed).issuperset(scanned)
@@ -75,7 +75,7 @@ def _reshaped(graph: Graph) -> set[Tensor]:
     )
 
 
-def _meets_reshape(op: Operation, near: Relations) -> bool:
+def _meets_reshape(op: Operation, near: DefUse) -> bool:
     axes = _axes_with_stride(op)
     if not axes or near.fact(_reshaped).isdisjoint(op.inputs):
         return False
@@ -112,7 +112,7 @@ def hold_steps(emit: Emitter, op: Operation) -> Sequence[Operand]:
 # ---- Repetitions, and products ----
 
 
-def _is_for_product(op: Operation, near: Relations) -> bool:
+def _is_for_product(op: Operation, near: DefUse) -> bool:
     if not _repeated_axes(op) or op.dtype != "scalar":
         return False
     source = near.producers[op.inputs[0]]
@@ -122,7 +122,7 @@ def _is_for_product(op: Operation, near: Relations) -> bool:
 
 def _multiplied(graph: Graph) -> set[Tensor]:
     """Operands of products, through operations of one operand."""
-    producers = Relations(graph).producers
+    producers = DefUse(graph).producers
     ends = (
         producers[x].inputs[0] if op.name == "matmul" and _is_batch(producers[x]) else x
         for op in graph.operations
@@ -208,7 +208,7 @@ def _is_at_one_position(op: Operation) -> bool:
 # ---- Sums, and filters ----
 
 
-def _sums_filter(op: Operation, near: Relations) -> bool:
+def _sums_filter(op: Operation, near: DefUse) -> bool:
     (total,), has_place = op.outputs, any(op.attributes["axes"])
     is_open = has_place and total.rank <= 3
     return is_open and total in near.fact(_leading_to_filters)

@@ -23,7 +23,7 @@ from nnef_grad.frontends.onnx.validity import graphs_of
 from nnef_grad.frontends.values import is_known, shape_of
 from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Tensor
-from nnef_grad.graph.loops import Way
+from nnef_grad.graph.loops import ScanAxis
 
 
 @onnx_op("If")
@@ -131,19 +131,21 @@ def _scan(node: Node, *operands: Any) -> list[Any]:
     node.require(0 < count <= len(operands), f"it cannot scan {count} operands")
     first = len(operands) - count
     scanned = [
-        (x, way._replace(axis=node.axis(way.axis, len(shape_of(x)))))
-        for x, way in zip(operands[first:], _ways(node, "input", count), strict=True)
+        (x, along._replace(axis=node.axis(along.axis, len(shape_of(x)))))
+        for x, along in zip(
+            operands[first:], _scan_axes(node, "input", count), strict=True
+        )
     ]
-    outward = _ways(node, "output", len(node.attributes["body"].output) - first)
+    outward = _scan_axes(node, "output", len(node.attributes["body"].output) - first)
     return _kept(
         node, operands[:first], scanned, outward, list, lambda _, outcome: outcome
     )
 
 
-def _ways(node: Node, side: str, count: int) -> list[Way]:
+def _scan_axes(node: Node, side: str, count: int) -> list[ScanAxis]:
     names = (f"scan_{side}_axes", f"scan_{side}_directions")
     axes, turns = (node.get(name, [0] * count) for name in names)
-    return [Way(a, -1 if d else 1) for a, d in zip(axes, turns, strict=True)]
+    return [ScanAxis(a, -1 if d else 1) for a, d in zip(axes, turns, strict=True)]
 
 
 @onnx_op("Loop")
@@ -155,8 +157,8 @@ def _loop(node: Node, limit: Any, condition: Any, *states: Any) -> list[Any]:
     if limit is None or not may_exceed(count, node.reading.unroll):
         return _one_by_one(node, count, condition, states)
     numbers = node("cast", node.positions(count, 0, 1), dtype="integer", hint="numbers")
-    outward = [Way(0)] * (len(node.attributes["body"].output) - 1 - len(states))
-    whole = [(numbers, Way(0))], outward
+    outward = [ScanAxis(0)] * (len(node.attributes["body"].output) - 1 - len(states))
+    whole = [(numbers, ScanAxis(0))], outward
     is_on = True if condition is None else condition
     if is_known(is_on):
         node.require(bool(is_on), "its condition must be true")
@@ -220,8 +222,8 @@ def _refuse_rows(node: Node, states: int) -> None:
 def _kept(
     node: Node,
     states: Sequence[Any],
-    scanned: Sequence[tuple[Any, Way]],
-    outward: Sequence[Way],
+    scanned: Sequence[tuple[Any, ScanAxis]],
+    outward: Sequence[ScanAxis],
     arguments: Callable[[Sequence[Any]], list[Any]],
     outcome_of: Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]],
 ) -> list[Any]:
@@ -231,12 +233,12 @@ def _kept(
     """
     graph, full = node.attributes["body"], dict(_outer(node))
     started = [node.tensor_of(x) for x in states]
-    ways = [way for _, way in scanned]
+    scan_axes = [along for _, along in scanned]
     operands = [*full.values(), *started, *(node.tensor(x) for x, _ in scanned)]
     first, last = len(full), len(full) + len(started)
 
     def body(inputs: Sequence[Tensor]) -> Any:
-        pairs = zip(inputs[last:], ways, strict=True)
+        pairs = zip(inputs[last:], scan_axes, strict=True)
         parts = [node("squeeze", x, hint="element", axes=[w.axis]) for x, w in pairs]
         names = (value.name for value in graph.input)
         inner = [*inputs[first:last], *parts]
@@ -252,7 +254,7 @@ def _kept(
     named = {f"input_{place}": x for place, x in enumerate(operands)}
     count = len(states) + len(outward)
     hints = [f"{node.hint}_{i}" if i else node.hint for i in range(count)]
-    return [*loop(node, f"{node.hint}_body", named, ways, body, tuple(hints))]
+    return [*loop(node, f"{node.hint}_body", named, scan_axes, body, tuple(hints))]
 
 
 def _outer(node: Node) -> Iterator[tuple[str, Tensor]]:
@@ -287,8 +289,8 @@ def _without_inputs(
     node: Node,
     inputs: Sequence[Tensor],
     results: Sequence[Tensor],
-    outward: Sequence[Way],
-) -> tuple[list[Tensor], list[tuple[Tensor, Way]]]:
+    outward: Sequence[ScanAxis],
+) -> tuple[list[Tensor], list[tuple[Tensor, ScanAxis]]]:
     """The next states, and rows to collect: copies of equal ones, and of inputs."""
     taken, count = {*inputs}, len(results) - len(outward)
 
@@ -299,9 +301,9 @@ def _without_inputs(
 
     states, rows = [*map(own, results[:count])], []
     for x, (axis, direction) in zip(results[count:], outward, strict=True):
-        way = Way(node.axis(axis, x.rank + 1), direction)
-        row = node("unsqueeze", x, hint="row", axes=[way.axis])
-        rows.append((own(row), way))
+        along = ScanAxis(node.axis(axis, x.rank + 1), direction)
+        row = node("unsqueeze", x, hint="row", axes=[along.axis])
+        rows.append((own(row), along))
     return states, rows
 
 

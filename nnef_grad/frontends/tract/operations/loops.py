@@ -15,7 +15,7 @@ from nnef_grad.frontends.view import View
 from nnef_grad.graph.extents import may_exceed
 from nnef_grad.graph.ir import Shape, Tensor
 from nnef_grad.graph.learning import equal
-from nnef_grad.graph.loops import Way
+from nnef_grad.graph.loops import ScanAxis
 from nnef_grad.graph.names import NameSupply
 from nnef_grad.language.syntax import Fragment
 from nnef_grad.ops.shape import with_extent
@@ -190,7 +190,7 @@ def _unrolled(
     for name, kind, axis, chunk in wanted.output:
         rows = [results[name] for results in steps]
         if kind == "full":
-            rows = rows[:: _way(axis, chunk).direction]
+            rows = rows[:: _scan_axis(axis, chunk).direction]
             rows.append(view("concat", rows, hint=name, axis=axis))
         outputs.append(rows[-1])
     return tuple(outputs)
@@ -199,8 +199,8 @@ def _unrolled(
 # ---- A loop ----
 
 
-def _way(axis: int, chunk: int) -> Way:
-    return Way(axis, 1 if chunk > 0 else -1)
+def _scan_axis(axis: int, chunk: int) -> ScanAxis:
+    return ScanAxis(axis, 1 if chunk > 0 else -1)
 
 
 class _Kept:
@@ -219,7 +219,7 @@ class _Kept:
         self.output = wanted.output
         # The last of what is no state is the end of all of it.
         self.gathered = {
-            name: _way(axis, chunk)
+            name: _scan_axis(axis, chunk)
             for wish in ("last", "full")
             for name, kind, axis, chunk in wanted.output
             if kind == wish and (kind == "full" or name not in self.next)
@@ -240,10 +240,10 @@ class _Kept:
         hints = [f"{view.hint}_{name}_last" for name in self.next]
         hints += [f"{view.hint}_{name}" for name in self.gathered]
         names = tuple(hints) if len(hints) > 1 else (view.hint,)
-        ways = [_way(*place) for _, *place in self.scanned.values()]
+        scan_axes = [_scan_axis(*place) for _, *place in self.scanned.values()]
         reserved = [result.name for result in self.fragment.results]
         body, name = self._body, self.fragment.name
-        outputs = loop(view, name, operands, ways, body, names, reserved)
+        outputs = loop(view, name, operands, scan_axes, body, names, reserved)
         last = dict(zip(self.next, outputs, strict=False))
         whole = dict(zip(self.gathered, outputs[len(last) :], strict=True))
         return tuple(
@@ -261,7 +261,7 @@ class _Kept:
 
     def _body(
         self, inputs: Sequence[Tensor]
-    ) -> tuple[list[Tensor], list[tuple[Tensor, Way]]]:
+    ) -> tuple[list[Tensor], list[tuple[Tensor, ScanAxis]]]:
         """The body; a state that is collected too is the same tensor, even if it is a copy."""
         names = [*self.full, *self.states, *self.scanned]
         values: dict[str, Any] = {**self.known, **dict(zip(names, inputs, strict=True))}
@@ -273,8 +273,8 @@ class _Kept:
         results = reading.results_of(self.fragment, own, str, self.view.span)
         new = {name: self._pinned(results[name], name) for name in self.next}
         collected = [
-            (self._row(new.get(name, results[name]), name, way), way)
-            for name, way in self.gathered.items()
+            (self._row(new.get(name, results[name]), name, along), along)
+            for name, along in self.gathered.items()
         ]
         return [*new.values()], collected
 
@@ -282,14 +282,14 @@ class _Kept:
         """A result under its name: a copy, if the tensor has another one."""
         return self.view.reading.emitter.pin_name(self._tensor(value), name)
 
-    def _row(self, value: Any, name: str, way: Way) -> Tensor:
+    def _row(self, value: Any, name: str, along: ScanAxis) -> Tensor:
         """The part of a result that each step collects: one element along the axis."""
         part = self._pinned(value, name)
-        self.view.axis(way.axis, part.rank)
+        self.view.axis(along.axis, part.rank)
         self.parts[name] = part.shape
-        if way.fits(part.shape):
+        if along.fits(part.shape):
             return part
-        shape = (*part.shape[: way.axis], 1, *part.shape[way.axis :])
+        shape = (*part.shape[: along.axis], 1, *part.shape[along.axis :])
         emitter = self.view.reading.emitter
         row: Tensor = emitter("reshape", part, shape=shape, hint=f"{name}_row")
         return row

@@ -8,7 +8,7 @@ from support.checks import document
 import nnef_grad
 from nnef_grad.emit import emitter
 from nnef_grad.emit.arguments import Call, settings_key
-from nnef_grad.emit.emitter import Firsts
+from nnef_grad.emit.emitter import ValueTable
 from nnef_grad.graph.ir import Operation
 
 
@@ -19,7 +19,7 @@ def operations(*statements: str) -> list[Operation]:
     return list(nnef_grad.loads(document(body, "x", ", ".join(names))).operations[1:])
 
 
-def found(known: Firsts, op: Operation) -> Operation | None:
+def found(known: ValueTable, op: Operation) -> Operation | None:
     call = Call(op.definition, op.operands, op.settings, op.dtype)
     return known.find(call, settings_key(call))
 
@@ -28,7 +28,7 @@ def test_the_first_of_equal_operations_is_found() -> None:
     a, b, c, d = operations(
         "a = mul(x, 2.0);", "b = mul(x, 3.0);", "c = mul(x, 2.0);", "d = exp(x);"
     )
-    known = Firsts()
+    known = ValueTable()
     assert found(known, a) is None
     for op in (a, b):
         known.add(op)
@@ -41,14 +41,14 @@ def test_the_first_of_equal_operations_is_found() -> None:
 
 def test_operations_are_the_first_or_like_an_earlier_one() -> None:
     a, b, c = operations("a = mul(x, 2.0);", "b = mul(x, 3.0);", "c = mul(x, 2.0);")
-    known = Firsts()
+    known = ValueTable()
     assert [known.first(op) for op in (a, b, c)] == [a, b, a]
 
 
 def test_what_begins_like_no_other_has_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     keyed: list[object] = []
     monkeypatch.setattr(emitter, "operation_key", lambda *call: keyed.append(call))
-    known = Firsts()
+    known = ValueTable()
     for op in operations("a = exp(x);", "b = sin(x);", "c = add(a, b);"):
         known.first(op)
     assert keyed == []
