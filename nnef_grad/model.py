@@ -41,7 +41,7 @@ from nnef_grad.storage.data import (
     Declared,
     SinglePrecision,
     VariableData,
-    parts_of,
+    tensor_files,
     undeclared,
 )
 from nnef_grad.storage.files import Part, PathLike, Text, read_source, write_texts
@@ -305,7 +305,7 @@ def _parts(
         whole = data.maps[0] if isinstance(data, ChainMap) else data
         declared = [*declared, *undeclared(declared, whole)]
     if data is not None:
-        parts |= parts_of(declared, data, partial)
+        parts |= tensor_files(declared, data, partial)
     return parts
 
 

@@ -10,7 +10,7 @@ from math import prod
 from typing import Literal, NamedTuple, Union
 
 from nnef_grad.autodiff.example_axes import PerExample
-from nnef_grad.autodiff.merge_numbers import merge_numbers, with_numbers
+from nnef_grad.autodiff.merge_numbers import merge_numbers, with_known_numbers
 from nnef_grad.autodiff.unmask import unmask
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
@@ -166,7 +166,9 @@ def finished(
     used = without_residuals(prune(graph), forward.names, emit.is_new)
     simplified = unmask(restore(used, emit.simplified), emit.is_new)
     graph = used if simplified is used else prune(simplified)
-    graph = merge_numbers(with_numbers(graph, dict.fromkeys(ones, 1.0), emit), emit)
+    graph = merge_numbers(
+        with_known_numbers(graph, dict.fromkeys(ones, 1.0), emit), emit
+    )
     graph = _without_needless_copies(graph, forward, emit.opaque)
     names = emit.assigned_names(graph.operations, reserved)
     return completed(replace(graph, names=names), forward.quantization)

@@ -25,7 +25,7 @@ from nnef_grad.autodiff.backward import (
 from nnef_grad.autodiff.batching import batch
 from nnef_grad.autodiff.composed import composed, emitter_after, of_gradients
 from nnef_grad.autodiff.differentiate import differentiate
-from nnef_grad.autodiff.example_axes import PerExample, apart, axes_of
+from nnef_grad.autodiff.example_axes import PerExample, axes_of, extents_apart
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.errors import InvalidGraphError, UsageError
 from nnef_grad.base.process import collector_paused
@@ -81,7 +81,7 @@ def jacobian(
     if per_example is False:
         refuse_symbols(graph, "a Jacobian cannot have")
     output, axis = one_output(graph, outputs, wrt_tensors(graph, wrt), per_example)
-    _, one = apart(output.shape, axis)
+    _, one = extents_apart(output.shape, axis)
     first = differentiate(
         graph,
         wrt=wrt,
@@ -104,7 +104,7 @@ def jacobian(
     def whole(emit: Emitter, gradient: Tensor) -> Tensor:
         # Where no row depends on its seed, all are zeros.
         of_examples = axis_found(first, columns[gradient])
-        count, own = apart(gradient.shape, of_examples)
+        count, own = extents_apart(gradient.shape, of_examples)
         shape = (*count, *one, *own)
         if gradient in rows:
             all_rows = rows[gradient]
@@ -135,7 +135,7 @@ def one_output(
     axis = None
     if per_example is not False:
         axis = axes_of(graph, [output], per_example)[output]
-    rows, name = prod(apart(output.shape, axis)[1]), graph.names[output]
+    rows, name = prod(extents_apart(output.shape, axis)[1]), graph.names[output]
     if has_symbols(rows):
         message = f"a Jacobian cannot have as many rows as '{name}' has elements"
         raise InvalidGraphError(f"{message}, {rows}: give the symbols numbers")
@@ -165,7 +165,7 @@ def identity(emit: Emitter, seed: Tensor, axis: int | None) -> Tensor:
     """The identity: for each element of the seed, or of its part for one example, a one at
     its place.
     """
-    _, one = apart(seed.shape, axis)
+    _, one = extents_apart(seed.shape, axis)
     rows, name = prod(one), emit.names[seed]
     numbers = [*map(float, range(rows))]
     row = emit("constant", shape=[rows, 1], value=numbers, hint="row")

@@ -45,7 +45,7 @@ def shape_text(tensor: Tensor) -> str:
     return f"[{', '.join(map(str, tensor.shape))}]"
 
 
-def apart(shape: Shape, axis: int | None) -> tuple[Shape, Shape]:
+def extents_apart(shape: Shape, axis: int | None) -> tuple[Shape, Shape]:
     """The extent of an axis, and those of the others: of one example."""
     if axis is None:
         return (), shape

@@ -22,7 +22,7 @@ from nnef_grad.autodiff.compositions import (
     jvp,
     one_output,
 )
-from nnef_grad.autodiff.example_axes import PerExample, apart
+from nnef_grad.autodiff.example_axes import PerExample, extents_apart
 from nnef_grad.autodiff.rules import Rules
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.public import public
@@ -144,7 +144,7 @@ def _trace(
     emit = emitter_after(first.graph, rules, ())
     directions = [first.graph.tensors[tangent] for tangent in tangents]
     axis = axis_found(first, x)
-    count = prod(apart(directions[0].shape, axis)[1])
+    count = prod(extents_apart(directions[0].shape, axis)[1])
     if has_symbols(count) or count > MAX_ROWS:
         most = f"{MAX_ROWS} directions are the most, and '{x}' has {count} for each example"
         raise UsageError(f"a {kind} takes all directions at once: {most}")

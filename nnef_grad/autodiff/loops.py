@@ -29,7 +29,7 @@ from nnef_grad.graph.loops import (
     Collected,
     Loop,
     ScanAxis,
-    changed,
+    as_loop,
     external,
     is_loop,
     loop_of,
@@ -164,7 +164,7 @@ def _with_results(
     for part, shape in [*zip(loop.made, shapes, strict=True)][len(results) :]:
         results.append(Tensor(part.dtype, shape))
         names[results[-1]] = supply.fresh(f"{loop.body.names[part]}_steps")
-    return changed(operation, loop, operation.inputs, results)
+    return as_loop(operation, loop, operation.inputs, results)
 
 
 # ---- The loop that goes back ----

@@ -53,7 +53,9 @@ _ARITHMETIC: dict[str, Callable[..., float]] = {
 }
 
 
-def with_numbers(graph: Graph, full: Mapping[Tensor, float], emit: Emitter) -> Graph:
+def with_known_numbers(
+    graph: Graph, full: Mapping[Tensor, float], emit: Emitter
+) -> Graph:
     """The graph with a number in place of each tensor that is full of it, or that the
     derivative computes from such tensors alone, where another operand has the shape of the
     result. The forward graph stays as it is.

@@ -17,8 +17,8 @@ from nnef_grad.commandline.completion import (
     ends,
     inputs,
     named,
+    open_sizes,
     outputs,
-    symbols,
     tensors,
 )
 
@@ -267,7 +267,7 @@ OPTIONS: Groups = {
         option(
             "--symbol",
             "Give a symbol, which stands for an open size, a number. May be repeated.",
-            **named(symbols, metavar="NAME=N"),
+            **named(open_sizes, metavar="NAME=N"),
         ),
         option(
             "--constant",

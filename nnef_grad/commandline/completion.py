@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Find = Callable[["Graph"], Iterable[str]]
 
 
-def completed(choice: Any) -> dict[str, Any]:
+def with_completion(choice: Any) -> dict[str, Any]:
     """The settings of an option that has usual words, and takes others."""
 
     def complete(
@@ -86,8 +86,8 @@ def variables(graph: Graph) -> Iterable[str]:
     return (*graph.labels.values(), *graph.labels)
 
 
-def symbols(graph: Graph) -> Iterable[str]:
+def open_sizes(graph: Graph) -> Iterable[str]:
     """What open sizes are called."""
-    from nnef_grad.graph.symbols import symbols as found
+    from nnef_grad.graph.symbols import symbols
 
-    return found(graph)
+    return symbols(graph)

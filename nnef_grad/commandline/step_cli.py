@@ -17,7 +17,7 @@ from nnef_grad.commandline.cli import (
     path,
     several,
 )
-from nnef_grad.commandline.completion import completed, named, tensors, variables
+from nnef_grad.commandline.completion import named, tensors, variables, with_completion
 
 _POSITIVE = {"type": Finite(min=0, min_open=True), "metavar": "X"}
 
@@ -29,7 +29,7 @@ STEP_OPTIONS: Groups = {
             "FILE.nnef:NAME. Every loss has the settings reduction and weight. For "
             "several outputs, repeat OUTPUT=LOSS.",
             **several("[OUTPUT=]LOSS"),
-            **completed(Loss),
+            **with_completion(Loss),
             required=True,
         ),
         option(
@@ -73,7 +73,7 @@ STEP_OPTIONS: Groups = {
             metavar="OPTIMIZER",
             default="sgd",
             show_default=True,
-            **completed(Optimizer),
+            **with_completion(Optimizer),
         ),
         option(
             "--learning-rate",

@@ -148,7 +148,7 @@ class _Repair:
         value = self._visit(value)
         if type_ is None:
             return value
-        return self._fitted(types.substitute(type_, dtype), value)
+        return self._fitted(types.bind_generic(type_, dtype), value)
 
     def _named(
         self, fragment: syntax.Fragment, position: int, argument: syntax.Argument

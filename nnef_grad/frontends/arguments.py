@@ -51,7 +51,7 @@ def match(
     return given, ignored
 
 
-class MisfitError(ValueError):
+class ArgumentError(ValueError):
     """A value cannot become what its parameter wants."""
 
 
@@ -86,7 +86,7 @@ def fit(
             value = _joined(value)
         try:
             fitted[name] = _fitted(types[name], value, known)
-        except MisfitError:
+        except ArgumentError:
             if is_loose:
                 fitted[name] = value
                 continue
@@ -126,12 +126,12 @@ def _fitted(type_: Type, value: Any, known: Known) -> Any:
 def _tuple(type_: TupleType, value: Any, known: Known) -> tuple[Any, ...]:
     """A tuple; the step at the end of one for the results of a loop may be left out."""
     if not isinstance(value, (list, tuple, np.ndarray)):
-        raise MisfitError
+        raise ArgumentError
     items = [*items_of(value)]
     if len(items) == len(type_.items) - 1 == 3:
         items.append(1)
     if len(items) != len(type_.items):
-        raise MisfitError
+        raise ArgumentError
     pairs = zip(type_.items, items, strict=True)
     return tuple(_fitted(item_type, item, known) for item_type, item in pairs)
 
@@ -142,7 +142,7 @@ def _number(type_: Primitive, value: Any) -> Any:
         value = items[0] if len(items) == 1 else None
     kind, convert = _PRIMITIVES.get(type_.dtype, (object, None))
     if value is None or isinstance(value, Tensor) or not isinstance(value, kind):
-        raise MisfitError
+        raise ArgumentError
     return convert(value) if convert else value
 
 
@@ -157,20 +157,20 @@ def _operand(value: Any) -> Any:
         try:
             array = np.array(value)
         except ValueError:
-            raise MisfitError from None
+            raise ArgumentError from None
         if array.dtype.kind not in "bifO":
-            raise MisfitError
+            raise ArgumentError
         return array
     if isinstance(value, Tensor) or is_known(value):
         return value
-    raise MisfitError
+    raise ArgumentError
 
 
 def _integer(value: Any) -> Any:
     if isinstance(value, Extent):
         return value
     if abs(value) > MAX_INTEGER or int(value) != value:
-        raise MisfitError
+        raise ArgumentError
     return int(value)
 
 

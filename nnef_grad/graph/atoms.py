@@ -177,7 +177,7 @@ def parts_of(atom: Atom) -> tuple[Dimension, ...]:
     return atom.parts if isinstance(atom, Extreme) else ()
 
 
-def described(symbol: Symbol) -> str:
+def meaning_of(symbol: Symbol) -> str:
     """The numbers that a symbol stands for, in words."""
     words = []
     if symbol.step > 1:

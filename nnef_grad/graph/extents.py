@@ -91,9 +91,9 @@ class Extent(Interned):
 
     def at(self, numbers: Mapping[str, int]) -> Dimension:
         """The extent with numbers in the place of some of its symbols."""
-        from nnef_grad.graph.quotients import with_numbers
+        from nnef_grad.graph.quotients import extent_at
 
-        return with_numbers(self, numbers)
+        return extent_at(self, numbers)
 
     # ---- Arithmetic ----
 

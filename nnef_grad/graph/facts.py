@@ -30,7 +30,7 @@ from nnef_grad.graph.atoms import (
     Known,
     Quotient,
     Symbol,
-    described,
+    meaning_of,
 )
 from nnef_grad.graph.bounds import divisors, examples, is_not_negative, residues
 from nnef_grad.graph.extents import (
@@ -228,7 +228,7 @@ class Facts:
     def _words(name: str, own: Any) -> str:
         if str(own) != name:
             return str(own)
-        return described(next(symbols_in(own)))
+        return meaning_of(next(symbols_in(own)))
 
     def examples(self) -> dict[str, int]:
         """A number for each symbol, to begin with."""

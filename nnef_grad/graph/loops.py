@@ -160,7 +160,7 @@ def declaration(loop: Loop) -> Fragment:
     return Fragment(LOOP, None, parameters, declared, None, span=span)
 
 
-def changed(
+def as_loop(
     operation: Operation,
     loop: Loop,
     operands: Iterable[Tensor],
@@ -186,7 +186,7 @@ def with_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
         body = change(loop.body)
         is_same = body is loop.body
         other = loop if is_same else replace(loop, body=body)
-        return op if is_same else changed(op, other, op.inputs, op.results)
+        return op if is_same else as_loop(op, other, op.inputs, op.results)
 
     return sweep(graph, with_body)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import compress
 
 from nnef_grad.graph.ir import Graph, Operation, Quantization, Tensor
-from nnef_grad.graph.loops import Loop, changed, external, is_loop, loop_of
+from nnef_grad.graph.loops import Loop, as_loop, external, is_loop, loop_of
 from nnef_grad.graph.rewriting import sweep
 
 
@@ -82,7 +82,7 @@ def _narrowed(operation: Operation, needed: Collection[Tensor]) -> Operation:
     )
     operands = compress(operation.inputs, used)
     results = (*compress(last, live), *compress(gathered, kept))
-    return changed(operation, other, operands, results)
+    return as_loop(operation, other, operands, results)
 
 
 def _live_part(

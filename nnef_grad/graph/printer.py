@@ -231,7 +231,9 @@ def _lists(operation: Operation, names: Names) -> dict[str, list[str]]:
     states = zip(loop.state_inputs, loop.next_values, strict=True)
     parts = zip(loop.made[loop.states :], loop.collected, strict=True)
     return {
-        "scan": [f"({bound[t]}, {along.axis}, {along.direction})" for t, along in scanned],
+        "scan": [
+            f"({bound[t]}, {along.axis}, {along.direction})" for t, along in scanned
+        ],
         "full": [f"({bound[t]})" for t in loop.full],
         "state": [f"({bound[t]}, {own[new]})" for t, new in states],
         "output": [

@@ -20,8 +20,8 @@ from nnef_grad.graph.atoms import (
     Product,
     Quotient,
     Symbol,
-    described,
     in_order,
+    meaning_of,
     parts_of,
 )
 from nnef_grad.graph.extents import (
@@ -93,7 +93,7 @@ def with_atom(extent: Dimension, atom: Atom, other: Dimension) -> Dimension:
     return replaced(extent, lambda own: other if own == atom else None)
 
 
-def with_numbers(extent: Extent, numbers: Mapping[str, int]) -> Dimension:
+def extent_at(extent: Extent, numbers: Mapping[str, int]) -> Dimension:
     """An extent with numbers in the place of some of its symbols."""
     return replaced(extent, lambda atom: number_at(atom, numbers))
 
@@ -111,7 +111,7 @@ def number_at(atom: Atom, numbers: Mapping[str, int]) -> Dimension | None:
     first, last = atom.range
     if rest or not first <= number <= last:
         what = f"'{atom.name}' cannot be {numbers[atom.name]}"
-        raise InvalidGraphError(f"{what}: the network needs {described(atom)}")
+        raise InvalidGraphError(f"{what}: the network needs {meaning_of(atom)}")
     return number
 
 

@@ -103,7 +103,7 @@ def results(
 ) -> Iterator[tuple[str, Array]]:
     """Yields each output, by name, once no operation reads it; it may share memory."""
     rules = rules if rules is not None else Rules()
-    graph = with_bodies(graph, rules)
+    graph = decomposed(graph, rules)
     names, outputs = graph.names, set(graph.outputs)
     tensors = collect_feeds(graph, inputs, variables)
     for operation, dead in zip(graph.operations, last_uses(graph), strict=True):
@@ -114,7 +114,7 @@ def results(
             yield names[tensor], tensors.pop(tensor)
 
 
-def with_bodies(graph: Graph, rules: Rules) -> Graph:
+def decomposed(graph: Graph, rules: Rules) -> Graph:
     """The graph with bodies for operations without an evaluation. Its tensors stay."""
 
     def body(operation: Operation) -> Decompose | None:
@@ -124,7 +124,7 @@ def with_bodies(graph: Graph, rules: Rules) -> Graph:
         return instantiate_body
 
     # Those of loops are other graphs.
-    graph = graph_loops.with_bodies(graph, lambda loop: with_bodies(loop, rules))
+    graph = graph_loops.with_bodies(graph, lambda loop: decomposed(loop, rules))
     # Bodies may contain operations with bodies. They share no tensor of the graph, though
     # they compute the same: when the check moves it, the body must not move.
     own = frozenset(graph.tensors.values())

@@ -32,7 +32,7 @@ from nnef_grad.graph.extents import as_numbers
 from nnef_grad.graph.ir import Graph, Tensor
 from nnef_grad.graph.passes import prune
 from nnef_grad.graph.symbols import with_numbers
-from nnef_grad.interpreter import results, with_bodies
+from nnef_grad.interpreter import decomposed, results
 from nnef_grad.interpreter.execution import Feeds, of_graph
 from nnef_grad.interpreter.extrapolation import Slope, extrapolated
 from nnef_grad.interpreter.held import Held
@@ -274,7 +274,7 @@ class _Comparison:
         shapes = {name: np.shape(data) for name, data in (inputs or {}).items()}
         numbers = at_numbers(graph, shapes)
         self.backward = replace(backward, graph=with_numbers(backward.graph, numbers))
-        forward = with_bodies(with_numbers(graph, numbers), self.rules)
+        forward = decomposed(with_numbers(graph, numbers), self.rules)
         forward = _without_dead(forward, self.backward)
         _refuse_too_large(forward, self.backward.graph, memory)
         variables = of_graph(variables or {}, graph)

@@ -54,7 +54,7 @@ def logarithmic_quantize(x: Array, max: Array, bits: int) -> Array:
     return np.sign(x) * np.exp2(rounded(clamp(np.log2(np.abs(x)), lowest, highest)))
 
 
-def numbers(codes: Array, quantization: Quantization) -> Array:
+def dequantized(codes: Array, quantization: Quantization) -> Array:
     """The numbers that stored codes mean by a linear quantization, in single precision."""
     settings: dict[str, Any] = dict(quantization.attributes)
     is_scaled = quantization.operation.name == "zero_point_linear_quantize"

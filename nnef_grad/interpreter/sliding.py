@@ -53,7 +53,9 @@ def extended(
     return padded[tuple(slice(begin + p, end + p) for (begin, end), (p, _) in columns)]
 
 
-def contents(x: Array, windows: Windows, border: str, outside: float = 0.0) -> Array:
+def window_contents(
+    x: Array, windows: Windows, border: str, outside: float = 0.0
+) -> Array:
     """The contents of windows over [..., X...], extended: a view [..., x..., f...]."""
     ranges = [(as_number(axis.begin), as_number(axis.end)) for axis in windows.axes]
     return _view(extended(x, ranges, border, outside), windows)
@@ -86,7 +88,7 @@ def _view(x: Array, windows: Windows) -> Array:
     return np.asarray(sliding_window_view(x, reach, axis=axes, writeable=True)[places])
 
 
-def with_border(x: Array, windows: Windows, border: str) -> tuple[Array, Windows]:
+def bordered(x: Array, windows: Windows, border: str) -> tuple[Array, Windows]:
     """The side down of a reverse operation, with its border, and all its windows."""
     if border in UNIFORM:
         return x, windows

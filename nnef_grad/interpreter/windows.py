@@ -15,7 +15,7 @@ from nnef_grad.base.arrays import Array
 from nnef_grad.graph.extents import Dimension
 from nnef_grad.graph.ir import Shape
 from nnef_grad.interpreter.registry import choice, evaluation, require
-from nnef_grad.interpreter.sliding import contents, overlapped, with_border
+from nnef_grad.interpreter.sliding import bordered, overlapped, window_contents
 from nnef_grad.ops.conv import group_count
 from nnef_grad.ops.windows import Windows, downscaling, upscaling
 
@@ -46,7 +46,7 @@ def conv(
     row = prod(others)
     shape = (batch, len(kernels), outputs, rows * row)
     output = np.empty(shape, np.result_type(input, filter))
-    content = contents(input, windows, border)
+    content = window_contents(input, windows, border)
     band = max(_BAND * rows // max(content.size, 1), 1)
     for first in range(0, rows, band):
         part = content[:, :, first : first + band] if spatial else content
@@ -72,7 +72,7 @@ def deconv(
     size, up = filter.shape[2:], output_shape[2:]
     windows = upscaling(input.shape[2:], size, **sliding, output_shape=up)
     kernels = _by_group(filter, group_count(input.shape, groups, output_shape))
-    x, windows = with_border(input, windows, border)
+    x, windows = bordered(input, windows, border)
     rows = x.reshape(len(x), *kernels.shape[:2], prod(windows.down))
     columns = np.matmul(kernels.swapaxes(-1, -2), rows)
     channels = len(kernels) * filter.shape[1]
@@ -100,7 +100,7 @@ def box(input: Array, border: str, normalize: bool, **sliding: Any) -> Array:
     """The sum over each window or, with normalize, the mean: [X...] gives [x...]."""
     windows = downscaling(input.shape, **sliding)
     inside = tuple(range(input.ndim, 2 * input.ndim))
-    total: Array = contents(input, windows, border).sum(axis=inside)
+    total: Array = window_contents(input, windows, border).sum(axis=inside)
     return total / _divisor(windows, border) if normalize else total
 
 
@@ -116,7 +116,7 @@ def _divisor(windows: Windows, border: str) -> Any:
 def debox(input: Array, border: str, normalize: bool, **sliding: Any) -> Array:
     """The transpose of box: each element is added to its window; [x...] to [X...]."""
     windows = upscaling(input.shape, **sliding)
-    x, windows = with_border(input, windows, border)
+    x, windows = bordered(input, windows, border)
     volume = prod(windows.size)
     total = overlapped([x] * volume, windows)
     return total / volume if normalize else total
@@ -172,7 +172,9 @@ choice("max_pool_with_index", argmax_pool)(
 
 def _flat(x: Array, windows: Windows, border: str, outside: float = -inf) -> Array:
     """The contents of windows, [x..., volume]; `outside` is the value of 'ignore'."""
-    content = contents(x, windows, border, outside if border == "ignore" else 0.0)
+    content = window_contents(
+        x, windows, border, outside if border == "ignore" else 0.0
+    )
     return content.reshape(*windows.down, prod(windows.size))
 
 

@@ -36,9 +36,9 @@ from nnef_grad.language.types import (
     TupleType,
     Type,
     builtin_type,
+    common_type,
     is_assignable,
     is_generic,
-    join,
     operator_type,
 )
 
@@ -161,7 +161,7 @@ class ExpressionChecker:
         joined: Type | None = None
         for part in expression.items:
             item = self._visit(part)
-            joined = item if joined is None else join(joined, item)
+            joined = item if joined is None else common_type(joined, item)
             if joined is None:
                 what = "the items of an array must be of one type"
                 return self.report(f"{what}, but this is {item}", part.span)
@@ -190,7 +190,7 @@ class ExpressionChecker:
         value, otherwise = map(
             visit or self._visit, (expression.value, expression.otherwise)
         )
-        type_ = join(value, otherwise)
+        type_ = common_type(value, otherwise)
         if type_ is not None:
             return type_
         message = f"the branches have different types, {value} and {otherwise}"

@@ -97,12 +97,12 @@ def leaves(type_: Type) -> list[Primitive | TensorType]:
     return parts
 
 
-def substitute(type_: Type, dtype: str) -> Type:
+def bind_generic(type_: Type, dtype: str) -> Type:
     """The type with a data type in place of `?`."""
     if isinstance(type_, ArrayType):
-        return ArrayType(substitute(type_.item, dtype))
+        return ArrayType(bind_generic(type_.item, dtype))
     if isinstance(type_, TupleType):
-        return TupleType(tuple(substitute(item, dtype) for item in type_.items))
+        return TupleType(tuple(bind_generic(item, dtype) for item in type_.items))
     return type(type_)(dtype) if type_.dtype == GENERIC else type_
 
 
@@ -123,7 +123,7 @@ class Generics:
 
     def bound(self, type_: Type) -> Type:
         """The type with the data type in place of `?`, if it is bound."""
-        return substitute(type_, self.dtype or GENERIC)
+        return bind_generic(type_, self.dtype or GENERIC)
 
 
 def is_assignable(source: Type, target: Type, generics: Generics) -> bool:
@@ -146,7 +146,7 @@ def is_assignable(source: Type, target: Type, generics: Generics) -> bool:
     return False
 
 
-def join(left: Type, right: Type) -> Type | None:
+def common_type(left: Type, right: Type) -> Type | None:
     """The one of two types that the other can be cast to; None if neither can."""
     if UNKNOWN in (left, right):
         return UNKNOWN
@@ -174,7 +174,9 @@ def operator_type(symbol: str, operands: list[Type]) -> Type | None:
     if symbol == "in":
         if any(isinstance(leaf, TensorType) for o in operands for leaf in leaves(o)):
             return None
-        fits = isinstance(right, ArrayType) and join(left, right.item) is not None
+        fits = (
+            isinstance(right, ArrayType) and common_type(left, right.item) is not None
+        )
         return LOGICAL if fits else None
     is_logic = symbol in ("&&", "||", "!")
     if any(isinstance(operand, TensorType) for operand in operands):
@@ -185,7 +187,7 @@ def operator_type(symbol: str, operands: list[Type]) -> Type | None:
         return TensorType("logical") if symbol in _COMPARISONS else wanted
     is_binary = len(operands) == 2
     if is_binary and symbol == "+" and isinstance(left, ArrayType):
-        return join(left, right) if isinstance(right, ArrayType) else None
+        return common_type(left, right) if isinstance(right, ArrayType) else None
     if is_binary and symbol == "*" and right == INTEGER and _is_countable(left):
         return left
     if left != right or not isinstance(left, Primitive):

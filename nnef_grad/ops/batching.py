@@ -77,7 +77,7 @@ def elementwise(op: Many) -> Sequence[Any]:
     return op.again(*map(op.aligned, op.operation.operands))
 
 
-def changed(**changes: Callable[[Any], Any]) -> BatchingRule:
+def with_attributes(**changes: Callable[[Any], Any]) -> BatchingRule:
     """All operands get the axis in full, and attributes are changed."""
 
     def rule(op: Many) -> Sequence[Any]:
@@ -94,8 +94,8 @@ def further(axes: Sequence[int]) -> Shape:
     return tuple(axis + 1 for axis in axes)
 
 
-along_axes = changed(axes=further)
-along_axis = changed(axis=lambda axis: axis + 1)
+along_axes = with_attributes(axes=further)
+along_axis = with_attributes(axis=lambda axis: axis + 1)
 
 
 def over_windows(op: Many) -> Sequence[Any]:

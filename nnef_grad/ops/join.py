@@ -13,7 +13,7 @@ from nnef_grad.graph.extents import Dimension, has_symbols, may_exceed
 from nnef_grad.graph.ir import LOOP, Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.learning import all_equal, equal, reaches
 from nnef_grad.graph.loops import Loop, loop_of, steps_of
-from nnef_grad.ops.batching import Many, along_axis, batching_rule, changed
+from nnef_grad.ops.batching import Many, along_axis, batching_rule, with_attributes
 from nnef_grad.ops.costs import cost_rule, multiply_adds
 from nnef_grad.ops.examples import (
     MAY_MEET,
@@ -324,7 +324,7 @@ def loop_cost(op: Operation) -> Any:
 # ---- Batching, linearity, ranges ----
 
 batching_rule("concat", "split", "stack", "unstack")(along_axis)
-batching_rule("tile")(changed(repeats=lambda repeats: (1, *repeats)))
+batching_rule("tile")(with_attributes(repeats=lambda repeats: (1, *repeats)))
 place_rule("concat", "split")(beside_axis)
 place_rule("tile")(Use.one)
 linearity_rule("split", "unstack", "tile", "gather")(in_first)

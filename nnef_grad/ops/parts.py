@@ -17,7 +17,7 @@ from nnef_grad.graph.extents import Dimension, bounds, has_symbols, may_exceed
 from nnef_grad.graph.ir import Integers, Operation, Shape, Tensor
 from nnef_grad.graph.learning import reaches
 from nnef_grad.graph.quotients import maximum, minimum
-from nnef_grad.ops.batching import along_axes, batching_rule, changed
+from nnef_grad.ops.batching import along_axes, batching_rule, with_attributes
 from nnef_grad.ops.examples import Place, Use, apart, beside_axes, place_rule
 from nnef_grad.ops.linear import in_first, linearity_rule
 from nnef_grad.ops.ranges import Range, of_first, range_rule, union
@@ -345,7 +345,7 @@ _FOLDS: dict[str, Callable[[Emit, Tensor, int, Dimension, Dimension], Tensor]] =
 # ---- Batching, linearity, ranges ----
 
 batching_rule("slice")(along_axes)
-batching_rule("pad")(changed(padding=lambda padding: ((0, 0), *padding)))
+batching_rule("pad")(with_attributes(padding=lambda padding: ((0, 0), *padding)))
 place_rule("slice")(beside_axes)
 linearity_rule("slice")(in_first)
 range_rule("slice")(of_first)

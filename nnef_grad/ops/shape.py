@@ -12,7 +12,13 @@ from typing import Any
 from nnef_grad.graph.extents import Dimension, has_symbols, may_exceed
 from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.graph.learning import all_equal, current_facts, equal, reaches
-from nnef_grad.ops.batching import Many, along_axes, batching_rule, changed, further
+from nnef_grad.ops.batching import (
+    Many,
+    along_axes,
+    batching_rule,
+    further,
+    with_attributes,
+)
 from nnef_grad.ops.examples import (
     MAY_MEET,
     MeetError,
@@ -275,7 +281,7 @@ def number(emit: Emit, extent: Dimension) -> float | Tensor:
 # ---- Batching, linearity, ranges ----
 
 batching_rule("squeeze", "unsqueeze")(along_axes)
-batching_rule("transpose")(changed(axes=lambda axes: (0, *further(axes))))
+batching_rule("transpose")(with_attributes(axes=lambda axes: (0, *further(axes))))
 linearity_rule("reshape", "squeeze", "unsqueeze", "transpose")(in_first)
 range_rule("reshape", "squeeze", "unsqueeze", "transpose")(of_first)
 

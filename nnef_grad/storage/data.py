@@ -276,7 +276,7 @@ def undeclared(declared: Iterable[Declared], data: Data) -> list[Declared]:
 AnyPart = TypeVar("AnyPart", bound=Part)
 
 
-def parts_of(
+def tensor_files(
     declared: Iterable[Declared], data: Data, partial: bool = False
 ) -> dict[Steps, Part]:
     """The tensor files of variables, by their path in the model. Data under other labels

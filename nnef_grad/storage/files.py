@@ -143,10 +143,10 @@ class StoredPart(Part):
     def write(self, target: BinaryIO) -> None:
         for start in range(0, self.size, PIECE):
             size = min(PIECE, self.size - start)
-            target.write(whole(self.read(start, size), size))
+            target.write(complete(self.read(start, size), size))
 
 
-def whole(piece: bytes | bytearray, size: int) -> bytes | bytearray:
+def complete(piece: bytes | bytearray, size: int) -> bytes | bytearray:
     """A piece of a file, or `UsageError` where it is shorter than the file was to be."""
     if len(piece) < size:
         raise UsageError("a file was truncated while it was being read")

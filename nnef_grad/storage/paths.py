@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from nnef_grad.base.errors import UsageError, brief
 from nnef_grad.language.labels import label_steps, path_steps
-from nnef_grad.storage.files import PIECE, PathLike, StoredPart, reading, whole
+from nnef_grad.storage.files import PIECE, PathLike, StoredPart, complete, reading
 
 # The folders on the way, and the file: the parts of a path below the model's folder.
 Steps = tuple[str, ...]
@@ -151,7 +151,7 @@ class FileInFolder(StoredPart):
             for start in range(0, self.size, PIECE):
                 size = min(PIECE, self.size - start)
                 with reading(self._place):
-                    piece = whole(file.read(size), size)
+                    piece = complete(file.read(size), size)
                 target.write(piece)
 
     def open(self) -> BinaryIO:

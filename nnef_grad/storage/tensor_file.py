@@ -143,9 +143,9 @@ def read_array(
     array = _items(part, header)
     if header.items.is_quantized and quantization is not None:
         # Reading numbers does not need the interpreter.
-        from nnef_grad.interpreter.quantize import numbers
+        from nnef_grad.interpreter.quantize import dequantized
 
-        array = numbers(array, quantization)
+        array = dequantized(array, quantization)
     if shape is not None and header.fits(shape):
         array = array.reshape(shape)
     array.flags.writeable = False

@@ -31,10 +31,10 @@ from nnef_grad.targets.registry import lowering
 @found_by("tract", ARGSORT)
 def _sorted(op: Operation, near: DefUse) -> Decompose | None:
     """The first ones, of a known number."""
-    return None if has_symbols(op.attributes["count"]) else in_order
+    return None if has_symbols(op.attributes["count"]) else sorted_elements
 
 
-def in_order(emit: Emitter, op: Operation) -> Sequence[Operand]:
+def sorted_elements(emit: Emitter, op: Operation) -> Sequence[Operand]:
     """The first ones, or, by their ranks, some of these."""
     (x,), own = op.inputs, op.attributes
     axis, ranks = own["axis"], own["ranks"]

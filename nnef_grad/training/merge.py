@@ -13,7 +13,7 @@ from nnef_grad.base.public import public
 from nnef_grad.language.labels import is_constant
 from nnef_grad.model import declared_variables, load
 from nnef_grad.storage.containers import GRAPH, QUANTIZATION, Container, open_container
-from nnef_grad.storage.data import VariableData, load_data, parts_of
+from nnef_grad.storage.data import VariableData, load_data, tensor_files
 from nnef_grad.storage.files import Part, PathLike, Text
 from nnef_grad.storage.output import refuse_text, write_stored
 from nnef_grad.storage.paths import Steps
@@ -78,7 +78,7 @@ def merge(
         raise UsageError(f"no values in {places} belong to a variable of '{model}'")
     variables = {variable.label: variable for variable in declared_variables(graph)}
     declared = [variables[label] for label in changed]
-    written = parts_of(declared, changed)
+    written = tensor_files(declared, changed)
     write_stored(path, {**_own_files(container), **written}, overwrite=overwrite)
     return [*changed]
 

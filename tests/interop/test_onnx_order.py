@@ -52,10 +52,10 @@ def test_nodes_that_need_each_other(tmp_path: Path) -> None:
 
 
 def test_what_is_in_order_stays() -> None:
-    from nnef_grad.frontends.onnx.validity import in_order
+    from nnef_grad.frontends.onnx.validity import topological
 
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]>\nnet (float[3] x) => (float[3] y)'
         " { a = Tanh (x)\n b = Mul (x, x)\n y = Add (b, a) }"
     )
-    assert in_order(model.graph.node) == [*model.graph.node]
+    assert topological(model.graph.node) == [*model.graph.node]

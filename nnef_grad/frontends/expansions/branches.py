@@ -13,7 +13,7 @@ from nnef_grad.frontends.values import dtype_of, is_known, shape_of
 from nnef_grad.frontends.view import View
 
 
-def chosen(
+def branch_results(
     view: View, condition: Any, then: Sequence[Any], otherwise: Sequence[Any]
 ) -> list[Any]:
     """The results of the first branch if a condition, of one element, is true, and those of
@@ -29,8 +29,8 @@ def _chosen(view: View, is_true: Any, x: Any, y: Any) -> Any:
     if x is y:
         return x
     if isinstance(x, list) and isinstance(y, list) and len(x) == len(y):
-        return chosen(view, is_true, x, y)
-    kinds = [kind(value) for value in (x, y)]
+        return branch_results(view, is_true, x, y)
+    kinds = [type_in_words(value) for value in (x, y)]
     if kinds[0] != kinds[1]:
         what = f"one returns {kinds[0]}, and the other one {kinds[1]}"
         view.refuse(f"both branches must return the same shapes and types: {what}")
@@ -39,7 +39,7 @@ def _chosen(view: View, is_true: Any, x: Any, y: Any) -> Any:
     return view("select", is_true, x, y)
 
 
-def kind(value: Any) -> str:
+def type_in_words(value: Any) -> str:
     """The data type and shape of a value, in words."""
     if isinstance(value, list):
         return f"a sequence of {len(value)}"

@@ -94,7 +94,7 @@ class Weights(NamedTuple):
 Cell = Callable[[Any, list[Any], Any, Weights], list[Any]]
 
 
-def along(
+def scan_along(
     view: View,
     cell: Cell,
     x: Any,

@@ -89,7 +89,7 @@ def resized(view: View, x: Any, axes: list[Axis], how: Resizing) -> Any:
         name, settings = operation
         return view(name, x, **settings)
     for place, matrix in matrices.items():
-        x = along(view, x, matrix, place)
+        x = apply_along(view, x, matrix, place)
     return x
 
 
@@ -109,7 +109,7 @@ def _open_resized(view: View, x: Any, axes: list[Axis], how: Resizing) -> Any:
         if has_symbols((axis.old, axis.new)) and axis.is_resized:
             x = _open_along(view, x, axis, place, how)
         elif axis.is_resized:
-            x = along(view, x, _weights(axis, how), place)
+            x = apply_along(view, x, _weights(axis, how), place)
     return x
 
 
@@ -158,7 +158,7 @@ def _nearest(name: str, axis: Axis) -> Array:
     return np.eye(as_number(axis.old))[:: max(1, axis.old // axis.new)]
 
 
-def axes_of(
+def resized_axes(
     view: View, shape: Shape, scales: list[float], sizes: list[int]
 ) -> list[Axis]:
     """All axes, with a scale or an extent for each; one with a symbol stays as it is."""
@@ -200,7 +200,7 @@ def scaled(extent: Dimension, scale: float) -> Any:
 _FINEST = 1024
 
 
-def along(view: View, x: Any, matrix: Array, axis: int) -> Any:
+def apply_along(view: View, x: Any, matrix: Array, axis: int) -> Any:
     """The product of a matrix with the elements along an axis."""
     if (matrix.max(1) == 1).all():
         return view("gather", x, matrix.argmax(1), axis=axis)

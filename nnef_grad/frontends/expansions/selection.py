@@ -342,7 +342,7 @@ def _moved_last(axis: int, rank: int) -> list[int]:
     return [*range(axis), *range(axis + 1, rank), axis]
 
 
-def numbers(view: View, start: Any, end: Any, increment: int) -> Any:
+def arange(view: View, start: Any, end: Any, increment: int) -> Any:
     """Integers from one number to another, which is excluded."""
     view.require(increment != 0, "the step must not be zero")
     if has_symbols((start, end)):

@@ -126,7 +126,7 @@ def averages(
 # ---- Blocks of images ----
 
 
-def blocks(view: View, x: Any, axes: Sequence[Axis]) -> Any:
+def block_elements(view: View, x: Any, axes: Sequence[Axis]) -> Any:
     """The elements of each block of an image, [batch, channels * elements, blocks]: each
     element has a filter of its own, with a one at its place.
     """

@@ -47,7 +47,7 @@ class Counted(NamedTuple):
         return [*(last[place] for place in sorted(last)), *own[count:]]
 
 
-def counted(
+def counted_loop(
     node: Node, limit: Any, condition: Any, states: Sequence[Any]
 ) -> Counted | None:
     """A loop by the number of its iterations, if a counter from 0, and a limit, if there is

@@ -31,11 +31,11 @@ from nnef_grad.frontends.onnx.validity import (
     DOMAINS,
     NODE_WORK,
     TRAINING,
-    in_order,
     most_work,
     nodes_of,
     refuse_endless,
     refuse_repeated,
+    topological,
 )
 from nnef_grad.frontends.reading import Later
 from nnef_grad.graph.facts import Facts
@@ -81,7 +81,7 @@ def read(model: Any, arrays: Mapping[str, Array], name: str, given: Given) -> Mo
     notes = [*texts, *warnings(graph, arrays)]
     fixed = _fixed(model)
     most += NODE_WORK * sum(1 for _ in nodes_of(graph))
-    nodes, ys = in_order(graph.node), {*_differentiated(graph)}
+    nodes, ys = topological(graph.node), {*_differentiated(graph)}
     # What a gradient passes, or is of, is inside of chains.
     nodes = nodes if ys else with_idioms(nodes, _numbers(graph, arrays))
     keep(graph.node, nodes)

@@ -75,7 +75,7 @@ def kind_of(node: Any) -> str:
     return str(node.op_type) if is_standard else f"{node.domain}.{node.op_type}"
 
 
-def described(node: Any) -> str:
+def name_in_messages(node: Any) -> str:
     """The name of a node in messages."""
     return f"'{kind_of(node)}'" + (f" (node '{node.name}')" if node.name else "")
 
@@ -323,7 +323,7 @@ class Node(View):
         around: Mapping[str, Any],
     ) -> None:
         hint = short_name(proto.output[0])
-        super().__init__(reading, described(proto), hint, reading.span, None)
+        super().__init__(reading, name_in_messages(proto), hint, reading.span, None)
         self.proto = proto
         self.kind = kind_of(proto)
         self.version = reading.version

@@ -25,8 +25,8 @@ from nnef_grad.frontends.onnx.node import (
     OPERATIONS,
     ModelValues,
     Node,
-    described,
     module_of,
+    name_in_messages,
     source_of_type,
 )
 from nnef_grad.frontends.onnx.validity import (
@@ -66,7 +66,7 @@ class ModelReading(ModelValues):
         if self.work > self.most_work:
             return
         if (facts := current_facts()) is not None:
-            facts.place = described(node)
+            facts.place = name_in_messages(node)
         try:
             self.spend(NODE_WORK)
             operands = [self.value(values, name) for name in node.input]
@@ -83,13 +83,13 @@ class ModelReading(ModelValues):
             raise
         except Exception as error:
             if not (fault := fault_of_node(node, self.opsets)):
-                raise InternalError(described(node), error) from error
+                raise InternalError(name_in_messages(node), error) from error
             self._add_problem(node, f"it is not valid: {fault}")
 
     def _add_problem(
         self, node: Any, message: str, remedy: Remedy | None = None
     ) -> None:
-        what = f"{described(node)} is not possible: {message}"
+        what = f"{name_in_messages(node)} is not possible: {message}"
         self.problems.append(Problem(self.refusal(what), None, remedy))
 
     def _results(
@@ -140,7 +140,7 @@ class ModelReading(ModelValues):
         except Exception as error:  # of whatever type onnx raises
             if is_bug(error):
                 raise
-            what = f"onnx cannot evaluate {described(proto)}: {error}"
+            what = f"onnx cannot evaluate {name_in_messages(proto)}: {error}"
             raise UnsupportedError(self.refusal(what)) from error
         # What is computed of a large weight, such as its transpose, takes its place.
         is_large = results[0].size > MOST_ELEMENTS
@@ -156,7 +156,9 @@ class ModelReading(ModelValues):
             return
         if tuple(shape_of(x)) != wanted and not has_symbols(shape_of(x)):
             shown = f"{list(shape_of(x))}, and not {list(wanted)}"
-            message = f"{described(proto)} of '{self.name}' has the shape {shown}"
+            message = (
+                f"{name_in_messages(proto)} of '{self.name}' has the shape {shown}"
+            )
             raise UnsupportedError(message)
 
 

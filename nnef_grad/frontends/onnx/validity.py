@@ -178,7 +178,7 @@ def _first_line(error: Exception) -> str:
 # ---- The order of nodes ----
 
 
-def in_order(nodes: Iterable[Any]) -> list[Any]:
+def topological(nodes: Iterable[Any]) -> list[Any]:
     """The nodes, each after those that it reads from, as the standard wants them to be: engines
     take files in which they are not.
     """

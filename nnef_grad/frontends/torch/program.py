@@ -46,7 +46,7 @@ from nnef_grad.frontends.torch.model import TorchModel
 from nnef_grad.frontends.torch.nodes import USERS, reachable
 from nnef_grad.frontends.torch.reading import ProgramReading
 from nnef_grad.frontends.torch.silence import silence
-from nnef_grad.frontends.torch.symbols import of_batch, symbols_of
+from nnef_grad.frontends.torch.symbols import of_batch, program_symbols
 from nnef_grad.frontends.torch.ways import Number, Returned, read_ways
 from nnef_grad.frontends.values import is_known, shape_of
 from nnef_grad.graph.facts import Facts
@@ -151,7 +151,9 @@ class _Program:
         self.ways = ways
         self.captured, *_ = every = list_of(ways)
         self.constants = constants
-        self._symbols = partial(symbols_of, dynamic_shapes=dynamic_shapes, batch=batch)
+        self._symbols = partial(
+            program_symbols, dynamic_shapes=dynamic_shapes, batch=batch
+        )
         self.reading = ProgramReading(self._symbols(self.program))
         self.reading.tensors = tuple(x for way in every for x in _stored(way.program))
         stored = sum(x.numel() for x in _stored(self.program))

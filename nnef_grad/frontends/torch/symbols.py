@@ -133,7 +133,7 @@ def of_batch(module: nn.Module, given: Any) -> Any:
     )
 
 
-def symbols_of(
+def program_symbols(
     program: ExportedProgram, dynamic_shapes: Any, batch: int | None
 ) -> Symbols:
     """The symbols of a program, called after their `Dim`, or after an input and axis."""

@@ -13,7 +13,7 @@ from nnef_grad.base.arrays import Array
 from nnef_grad.base.errors import UnsupportedError
 from nnef_grad.base.source import NOWHERE
 from nnef_grad.emit.assumed import are_equal_where
-from nnef_grad.frontends.expansions.branches import chosen, kind
+from nnef_grad.frontends.expansions.branches import branch_results, type_in_words
 from nnef_grad.frontends.torch.choices import Choice, Ways
 from nnef_grad.frontends.values import dtype_of, is_known
 from nnef_grad.frontends.view import View
@@ -71,7 +71,7 @@ def read_ways(
     )
     named = [*names, *moved]
     for name, x, y in zip(named, xs, ys, strict=True):
-        if (kinds := [*map(kind, (x, y))])[0] != kinds[1]:
+        if (kinds := [*map(type_in_words, (x, y))])[0] != kinds[1]:
             is_told = (
                 f"'{name}' is {kinds[0]} on one way, and {kinds[1]} on another one"
             )
@@ -118,7 +118,7 @@ def _chosen(
             if are_equal_where(condition, value, operations, tensors):
                 return others
     return [
-        chosen(View(reading, "if", name, NOWHERE, None), condition, [x], [y])[0]
+        branch_results(View(reading, "if", name, NOWHERE, None), condition, [x], [y])[0]
         for name, x, y in zip(names, xs, ys, strict=True)
     ]
 

@@ -19,7 +19,7 @@ def is_square(shape: Sequence[int]) -> bool:
     return len(shape) > 1 and (shape[-1] == shape[-2] or shape[0] == shape[1])
 
 
-class Separation:
+class SquareCopies:
     """The nodes of a model, with a matrix of its own for each way in which one is read.
 
     Attributes:
@@ -81,7 +81,7 @@ def with_separated(model: Any, arrays: Mapping[str, Array]) -> dict[str, Array]:
     small = {x.name: x for x in graph.initializer}
     shapes = {name: x.dims for name, x in small.items()}
     shapes |= {name: array.shape for name, array in arrays.items()}
-    found = Separation(graph.node, shapes)
+    found = SquareCopies(graph.node, shapes)
     if not found.copies:
         return {**arrays}
     del graph.node[:]

@@ -46,7 +46,7 @@ from nnef_grad.ops.conv import groups_of
 from nnef_grad.targets import conditions as when
 from nnef_grad.targets.conditions import Condition
 from nnef_grad.targets.conv import exchanged
-from nnef_grad.targets.elements import in_order
+from nnef_grad.targets.elements import sorted_elements
 from nnef_grad.targets.facts import RUNTIMES, TRACT_CORE, CommonSubset
 from nnef_grad.targets.own_operations import OPSET, declaration
 from nnef_grad.targets.pool import max_pool_lowered
@@ -242,7 +242,7 @@ def _deconvolution(emit: Emitter, op: Operation) -> Sequence[Result]:
 
 _OVER_ZEROS = when.reading & when.other_than(border="ignore")
 _SPELLINGS: dict[str, tuple[Decompose, Condition]] = {
-    ARGSORT: (in_order, when.always),
+    ARGSORT: (sorted_elements, when.always),
     "deconv": (_deconvolution, when.always),
     # Indices and samples are the standard's.
     "max_pool_with_index": (instantiate_body, _OVER_ZEROS),

@@ -15,9 +15,9 @@ import numpy as np
 from onnx.numpy_helper import to_array
 
 from nnef_grad.emit.arithmetic import MAX_TENSORS
-from nnef_grad.frontends.expansions.branches import chosen
+from nnef_grad.frontends.expansions.branches import branch_results
 from nnef_grad.frontends.expansions.loops import loop
-from nnef_grad.frontends.onnx.counters import counted
+from nnef_grad.frontends.onnx.counters import counted_loop
 from nnef_grad.frontends.onnx.node import Node, onnx_op
 from nnef_grad.frontends.onnx.validity import graphs_of
 from nnef_grad.frontends.values import is_known, shape_of
@@ -39,7 +39,7 @@ def _branch(node: Node, condition: Any) -> list[Any]:
     with node.reading.blaming(node, told):
         graphs = (then, otherwise)
         results = [node.reading.run(graph, dict(node.around)) for graph in graphs]
-    return chosen(node, condition, *results)
+    return branch_results(node, condition, *results)
 
 
 def known_number(node: Node, value: Any, what: str) -> Any:
@@ -150,7 +150,7 @@ def _scan_axes(node: Node, side: str, count: int) -> list[ScanAxis]:
 
 @onnx_op("Loop")
 def _loop(node: Node, limit: Any, condition: Any, *states: Any) -> list[Any]:
-    if (form := counted(node, limit, condition, states)) is not None:
+    if (form := counted_loop(node, limit, condition, states)) is not None:
         own = _loop(form.node, form.count, None, *form.states.values())
         return form.results(own)
     count = _MOST + 1 if limit is None else known_number(node, limit, "its length")
@@ -198,7 +198,7 @@ def _after(
     goes_on, *results = outcome
     count = len(states)
     if not is_known(is_on):
-        results[:count] = chosen(node, is_on, results[:count], states)
+        results[:count] = branch_results(node, is_on, results[:count], states)
     if not (is_known(is_on) or is_known(goes_on)):
         goes_on = node("and", node.reshaped(is_on, []), node.reshaped(goes_on, []))
     elif not is_known(is_on) and bool(goes_on):

@@ -10,8 +10,8 @@ import numpy as np
 
 from nnef_grad.frontends.expansions.loops import (
     Weights,
-    along,
     part,
+    scan_along,
     with_one_bias,
 )
 from nnef_grad.frontends.expansions.products import contract, linear, matmul
@@ -124,7 +124,7 @@ def _recurrent(node: Node, x: Any, w: Any, r: Any, *_: Any) -> list[Any]:
         weights = _weights(node, place)
         states = [_state(node, x, number, place) for number in range(kind.states)]
         cell = partial(kind.step, [next(functions) for _ in kind.activations])
-        rows, last = along(
+        rows, last = scan_along(
             *(node, cell, x, layout, states, weights),
             is_back=is_back,
             is_inside=is_inside,

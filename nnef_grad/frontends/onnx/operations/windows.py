@@ -151,7 +151,7 @@ def _resized_axes(node: Node, shape: Shape) -> list[resizing.Axis]:
     still: list[Any] = [1.0] * rank if scales else list(shape)
     for axis, given in zip(along, scales or sizes, strict=True):
         still[axis] = given
-    return resizing.axes_of(node, shape, *((still, []) if scales else ([], still)))
+    return resizing.resized_axes(node, shape, *((still, []) if scales else ([], still)))
 
 
 @onnx_op("GridSample")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nnef_grad.emit.zeros import HELD
-from nnef_grad.frontends.expansions.branches import chosen
+from nnef_grad.frontends.expansions.branches import branch_results
 from nnef_grad.frontends.torch.call import FORMULAS, Call, aten, higher
 from nnef_grad.frontends.torch.internals import slope_at_tie
 from nnef_grad.frontends.torch.operations.draws import drawn
@@ -343,8 +343,8 @@ def branches(
         return call.reading.run(then if condition else otherwise, operands)
     results = [call.reading.run(branch, operands) for branch in (then, otherwise)]
     if isinstance(results[0], (list, tuple)):
-        return chosen(call, condition, *results)
-    (y,) = chosen(call, condition, *([x] for x in results))
+        return branch_results(call, condition, *results)
+    (y,) = branch_results(call, condition, *([x] for x in results))
     return y
 
 

@@ -22,20 +22,20 @@ from nnef_grad.frontends.expansions.selection import (
 )
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.masks import (
-    counted,
     put_at,
     put_where,
     rows_at,
     rows_where,
+    running_count,
 )
 from nnef_grad.frontends.torch.operations.shapes import (
-    bounds,
     flat,
     in_memory,
     move_axes,
+    part_between,
     rows,
-    section,
     select,
+    slice_bounds,
 )
 from nnef_grad.frontends.torch.selections import OF_DATA, Places
 from nnef_grad.frontends.values import broadcast_shapes, dtype_of, is_known, shape_of
@@ -302,8 +302,8 @@ def _put_rows(
 def _between(call: Call, x: Any, new: Any, axis: int, begin: Any, end: Any) -> Any:
     """Rows in place of those between two places."""
     extent = shape_of(x)[axis]
-    before = [section(call, x, axis, 0, begin)] if begin != 0 else []
-    after = [section(call, x, axis, end, extent)] if end != extent else []
+    before = [part_between(call, x, axis, 0, begin)] if begin != 0 else []
+    after = [part_between(call, x, axis, end, extent)] if end != extent else []
     parts = [call.typed(part, dtype_of(x)) for part in (*before, new, *after)]
     return call.joined(parts, axis)
 
@@ -372,7 +372,7 @@ def scatter(
     if not call.name.endswith("value"):
         source = _row(call, source)
         for along, extent in enumerate(shape_of(numbers)):
-            source = section(call, source, along, 0, extent)
+            source = part_between(call, source, along, 0, extent)
     reduction = "none" if call.packet == "scatter" else _REDUCTIONS[reduce]
     settings: dict[str, Any] = {"from_end": False, "includes": include_self}
     y = scatter_elements(
@@ -416,7 +416,7 @@ def _masked_scatter(call: Call, x: Any, mask: Any, source: Any) -> Any:
     if is_known(mask):
         numbers: Any = np.maximum(np.cumsum(np.asarray(row)) - 1, 0)
     else:
-        number = call("sub", counted(call, row, 0), 1.0, hint="number")
+        number = call("sub", running_count(call, row, 0), 1.0, hint="number")
         numbers = call("max", number, 0.0, hint="at_least")
     taken = call.reshaped(rows(call, source, numbers, 0), shape, "taken")
     return call("select", mask, taken, x)
@@ -437,7 +437,7 @@ def _slice_scatter(
 ) -> Any:  # fmt: skip
     if 0 in shape_of(new):
         return x
-    along, begin, last, _ = bounds(call, x, axis, start, shape_of(new), step)
+    along, begin, last, _ = slice_bounds(call, x, axis, start, shape_of(new), step)
     if step == 1:
         return _between(call, x, new, along, begin, last)
     return _put_rows(call, x, np.arange(begin, last, step), new, along)

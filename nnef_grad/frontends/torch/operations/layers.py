@@ -14,14 +14,14 @@ from nnef_grad.frontends.expansions import products as expansion
 from nnef_grad.frontends.expansions.loops import (
     Cell,
     Weights,
-    along,
     part,
+    scan_along,
     with_one_bias,
 )
 from nnef_grad.frontends.expansions.products import contract, linear, matmul
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.torch.operations.draws import kept
-from nnef_grad.frontends.torch.operations.shapes import rows, section
+from nnef_grad.frontends.torch.operations.shapes import part_between, rows
 from nnef_grad.frontends.values import dtype_of, is_known, shape_of
 from nnef_grad.graph.ir import Tensor
 from nnef_grad.language.types import LARGEST
@@ -307,14 +307,14 @@ def _of_bags(call: Call, found: Any, numbers: Any, offsets: Any) -> Any:
     else:
         ends = [*np.asarray(offsets).tolist(), *([] if has_end else [total])]
         lengths = {end - begin for begin, end in pairwise(ends)}
-        found = section(call, found, 0, 0, ends[-1])
+        found = part_between(call, found, 0, 0, ends[-1])
     if len(lengths) == 1 and lengths != {0}:
         bags = call.reshaped(found, [count, *lengths, width], "bags")
         return _reduced(call, bags, mode)
     parts = []
     for begin, end in pairwise(ends):
         # A bag without rows is zero.
-        part = section(call, found, 0, begin, end)
+        part = part_between(call, found, 0, begin, end)
         bag = call("unsqueeze", part, hint="bag", axes=[0]) if begin < end else None
         parts.append(np.zeros((1, width)) if bag is None else _reduced(call, bag, mode))
     return call("concat", parts, axis=0)
@@ -384,7 +384,9 @@ def layers(
             first, weights = [part(call, s, 0, place) for s in states], next(groups)
             if cell is not _gru:
                 weights = with_one_bias(call, weights)
-            rows, ends = along(call, cell, x, axis, first, weights, is_back=is_back)
+            rows, ends = scan_along(
+                call, cell, x, axis, first, weights, is_back=is_back
+            )
             results.append(rows)
             for result, end in zip(last, ends, strict=True):
                 result.append(call("unsqueeze", end, axes=[0]))

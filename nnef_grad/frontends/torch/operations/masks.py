@@ -51,7 +51,7 @@ def _indices_where(call: Call, mask: Any, count: Any) -> Iterator[Any]:
         yield call("cast", after, dtype="integer", hint=f"axis_{axis}")
 
 
-def counted(call: Call, row: Any, axis: int, *, excludes: bool = False) -> Any:
+def running_count(call: Call, row: Any, axis: int, *, excludes: bool = False) -> Any:
     """How many elements of a row are true up to each of them, or before it: whole scalars."""
     call.require_exact(shape_of(row)[axis])
     (ones,) = call.scalars(row)
@@ -66,7 +66,7 @@ def numbers_where(call: Call, mask: Any, count: Any) -> Any:
     """
     size = prod(shape_of(mask))
     row = call.reshaped(mask, [1, size], "row")
-    rank = counted(call, row, 1, excludes=True)
+    rank = running_count(call, row, 1, excludes=True)
     is_kth = call("eq", rank, call.positions(count, 0, 2), hint="has_rank")
     is_kth = call("and", row, is_kth, hint="is_kth")
     places = call.positions(size, 1, 2)

@@ -10,7 +10,7 @@ import numpy as np
 
 from nnef_grad.frontends.expansions import orders
 from nnef_grad.frontends.torch.call import Call, aten
-from nnef_grad.frontends.torch.operations.reductions import asked, axes_of, without
+from nnef_grad.frontends.torch.operations.reductions import asked, reduced_axes, without
 from nnef_grad.frontends.values import dtype_of, shape_of
 
 
@@ -42,7 +42,7 @@ def in_order(call: Call, x: Any, *_: Any) -> Any:
     """All elements along an axis in order, and their indices; equal ones keep their order."""
     result = x, 0
     if shape_of(x):
-        (along,) = axes_of(call, x, call.args["dim"])
+        (along,) = reduced_axes(call, x, call.args["dim"])
         ranks, falls = shape_of(x)[along], call.args["descending"]
         result = ranked(call, x, along, ranks, is_descending=falls)
     return result[1] if call.packet == "argsort" else result
@@ -82,7 +82,7 @@ def quantile(
     shape = shape_of(x)
     shares = np.asarray(call.known(q, "q"), float)
     row = x if axis is not None else call.reshaped(x, [prod(shape)], "row")
-    (along,) = axes_of(call, row, axis or 0)
+    (along,) = reduced_axes(call, row, axis or 0)
     last = shape_of(row)[along] - 1
     low, high, part = _between(shares.reshape(-1) * last, interpolation)
     own = [1] * along + [-1] + [1] * (len(shape_of(row)) - along - 1)

@@ -28,7 +28,7 @@ from nnef_grad.language.types import LARGEST
 FEW = 25
 
 
-def axes_of(call: Call, x: Any, axes: Any) -> list[int]:
+def reduced_axes(call: Call, x: Any, axes: Any) -> list[int]:
     """The axes of a reduction; what has no axes is not reduced."""
     rank = len(shape_of(x))
     return call.axes(axes, rank) if rank else []
@@ -36,7 +36,7 @@ def axes_of(call: Call, x: Any, axes: Any) -> list[int]:
 
 def asked(call: Call, x: Any) -> tuple[list[int], bool]:
     """The axes of a reduction, all if it names none, and whether they are kept."""
-    return axes_of(call, x, call.args.get("dim")), call.args.get("keepdim", False)
+    return reduced_axes(call, x, call.args.get("dim")), call.args.get("keepdim", False)
 
 
 def without(call: Call, x: Any, axes: Sequence[int], is_kept: bool) -> Any:
@@ -114,7 +114,7 @@ def place(call: Call, x: Any, axis: int | None = None, is_kept: bool = False) ->
     if axis is None:
         x, axis = call.reshaped(x, [prod(shape_of(x))], "row"), 0
     name = f"{call.packet}_reduce"
-    y = reduced(call, name, x, axes_of(call, x, axis), is_kept)
+    y = reduced(call, name, x, reduced_axes(call, x, axis), is_kept)
     return call.reshaped(y, call.result_shape)
 
 
@@ -168,7 +168,7 @@ def norm(
 @aten("dist")
 def _distance(call: Call, x: Any, y: Any, p: float = 2) -> Any:
     difference = call("sub", *call.aligned(x, y), hint="difference")
-    return norm(call, difference, p, axes_of(call, difference, None))
+    return norm(call, difference, p, reduced_axes(call, difference, None))
 
 
 @aten("cdist", "_cdist_forward")
@@ -200,7 +200,7 @@ def cosine_similarity(
 ) -> Any:
     """The product of x and y, each divided by its norm or by epsilon, if that is more."""
     x, y = (call.reshaped(v, shape_of(v) or [1]) for v in call.aligned(x, y))
-    along = axes_of(call, x, axis)
+    along = reduced_axes(call, x, axis)
     (extent,) = broadcast_shapes(*((shape_of(v)[along[0]],) for v in (x, y)))
     normal = []
     for v in (x, y):
@@ -234,13 +234,13 @@ def _peak(call: Call, x: Any, axes: list[int]) -> Any:
 @aten("softmax", "_softmax")
 def _softmax(call: Call, x: Any, axis: int, *_: Any) -> Any:
     (x,) = call.scalars(x)
-    return call("softmax", x, axes=axes_of(call, x, axis))
+    return call("softmax", x, axes=reduced_axes(call, x, axis))
 
 
 @aten("log_softmax", "_log_softmax")
 def _log_softmax(call: Call, x: Any, axis: int, *_: Any) -> Any:
     (x,) = call.scalars(x)
-    along = axes_of(call, x, axis)
+    along = reduced_axes(call, x, axis)
     return call.expand("logarithms", x, _peak(call, x, along), axes=along)
 
 
@@ -255,7 +255,7 @@ def _sums(call: Call, x: Any, axis: int) -> Any:
     x = call.typed(x, call.result_dtype)
     if not shape_of(x):
         return x
-    (along,) = axes_of(call, x, axis)
+    (along,) = reduced_axes(call, x, axis)
     if is_known(x):
         return simple(np.cumsum(np.asarray(x), along))
     (scalars,) = call.scalars(x)
@@ -276,7 +276,7 @@ def extrema(call: Call, x: Any, axis: int) -> Sequence[Any]:
     """The extrema of the elements up to each one; the last of equal ones counts."""
     if not shape_of(x):
         return x, 0
-    (along,) = axes_of(call, x, axis)
+    (along,) = reduced_axes(call, x, axis)
     (y,) = call.scalars(x)
     indices = call.positions(shape_of(x)[along], along, len(shape_of(x)))
     row = [-1 if a == along else 1 for a in range(len(shape_of(x)))]
@@ -291,7 +291,7 @@ def extrema(call: Call, x: Any, axis: int) -> Sequence[Any]:
 
 def _shifts(call: Call, x: Any, axis: int) -> Iterator[list[tuple[int, int]]]:
     """Paddings that move elements by 1, 2, 4, ... places."""
-    for along in axes_of(call, x, axis):
+    for along in reduced_axes(call, x, axis):
         step = 1
         while step < shape_of(x)[along]:
             axes = range(len(shape_of(x)))
@@ -301,7 +301,7 @@ def _shifts(call: Call, x: Any, axis: int) -> Iterator[list[tuple[int, int]]]:
 
 @aten("logcumsumexp")
 def _logarithms(call: Call, x: Any, axis: int) -> Any:
-    for along in axes_of(call, x, axis):
+    for along in reduced_axes(call, x, axis):
         extent, rank = shape_of(x)[along], len(shape_of(x))
         row = call("unsqueeze", x, hint="row", axes=[along])
         last, places = (call.positions(extent, a, rank + 1) for a in (along, along + 1))
@@ -330,4 +330,4 @@ def loss(call: Call, x: Any, target: Any, *settings: Any) -> Any:
         y = call("mul", *call.aligned(y, weights[0]), hint="weighted")
     if not reduction:
         return y
-    return reduced(call, _OF_LOSSES[reduction], y, axes_of(call, y, None))
+    return reduced(call, _OF_LOSSES[reduction], y, reduced_axes(call, y, None))

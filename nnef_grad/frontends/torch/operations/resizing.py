@@ -90,7 +90,7 @@ def antialiased(call: Call, x: Any, sizes: Any, is_aligned: bool, *scales: Any) 
         if n != to:
             units = torch.eye(n, dtype=torch.float64)[None, None]
             weights = resize(units, [n, to], is_aligned, None, factor)[0, 0].T
-            x = expansion.along(call, x, weights.numpy(), axis)
+            x = expansion.apply_along(call, x, weights.numpy(), axis)
     return x
 
 

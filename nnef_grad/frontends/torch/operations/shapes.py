@@ -170,7 +170,7 @@ def _flip(call: Call, x: Any, axes: Sequence[int]) -> Any:
 # ---- Parts ----
 
 
-def section(
+def part_between(
     call: Call, x: Any, axis: int, begin: Any, end: Any, stride: int = 1
 ) -> Any:
     """The part between two places along an axis; one without elements is known."""
@@ -208,7 +208,7 @@ def rows(call: Call, x: Any, numbers: Any, axis: int) -> Any:
     first, last = (int(places.ravel()[i]) for i in (0, -1))
     # An end before the first element is one that stays negative.
     end = last + 1 if step > 0 else (last or -int(shape[axis])) - 1
-    part = section(call, x, axis, first, end, step)
+    part = part_between(call, x, axis, first, end, step)
     return call.reshaped(part, new)
 
 
@@ -216,10 +216,12 @@ def rows(call: Call, x: Any, numbers: Any, axis: int) -> Any:
 def slice_(call: Call, x: Any, axis: int = 0, start: Any = None, *_: Any) -> Any:
     """Every element, or some at equal distances, between two bounds."""
     begin, step = call.known(start or 0, "the start"), call.args.get("step", 1)
-    return section(call, x, *bounds(call, x, axis, begin, call.result_shape, step))
+    return part_between(
+        call, x, *slice_bounds(call, x, axis, begin, call.result_shape, step)
+    )
 
 
-def bounds(
+def slice_bounds(
     call: Call, x: Any, axis: int, start: Any, made: Shape, step: int
 ) -> tuple[int, Any, Any, int]:
     """The axis of a slice, its begin, its end, its stride: its extent is known."""
@@ -239,7 +241,7 @@ def select(call: Call, x: Any, axis: int, index: Any) -> Any:
     if isinstance(index, Tensor):
         return rows(call, x, from_begin(call, index, shape_of(x)[along]), along)
     begin = index + shape_of(x)[along] if index < 0 else index
-    part = section(call, x, along, begin, begin + 1)
+    part = part_between(call, x, along, begin, begin + 1)
     return call("squeeze", part, axes=[along])
 
 
@@ -272,7 +274,8 @@ def _parts(call: Call, x: Any, axis: int, places: Sequence[Any]) -> list[Any]:
     lengths = [end - begin for begin, end in ends]
     if len(ends) == 1 or not all(isinstance(n, int) and n > 0 for n in lengths):
         return [
-            section(call, x, axis, begin, maximum(begin, end)) for begin, end in ends
+            part_between(call, x, axis, begin, maximum(begin, end))
+            for begin, end in ends
         ]
     unit = gcd(*lengths)
     parts: list[Any] = call("split", x, axis=axis, ratios=[n // unit for n in lengths])
@@ -293,13 +296,13 @@ def _unfold(call: Call, x: Any, axis: int, size: int, step: int) -> Any:
     count = (shape[along] - size) // step + 1
     order = [*range(along + 1), *range(along + 2, len(shape) + 1), along + 1]
     if size == step:
-        whole = section(call, x, along, 0, count * size)
+        whole = part_between(call, x, along, 0, count * size)
         extents = [*shape[:along], count, size, *shape[along + 1 :]]
         return call.transposed(call.reshaped(whole, extents, "windows"), order)
     if has_symbols(count):
         last = (count - 1) * step + 1
         ends = ((n, n + last) for n in range(size))
-        parts = [section(call, x, along, *pair, stride=step) for pair in ends]
+        parts = [part_between(call, x, along, *pair, stride=step) for pair in ends]
         return call("stack", parts, axis=len(shape))
     places = step * np.arange(int(count))[:, None] + np.arange(size)
     return call.transposed(rows(call, x, places, along), order)
@@ -338,7 +341,7 @@ def diagonal(
     row = call.reshaped(last, [*outer, height * width], "rows")
     begin = offset if offset > 0 else -offset * width
     end = begin + (call.result_shape[-1] - 1) * (width + 1) + 1
-    return section(call, row, len(outer), begin, end, width + 1)
+    return part_between(call, row, len(outer), begin, end, width + 1)
 
 
 # ---- Borders ----
@@ -362,7 +365,7 @@ def pad(call: Call, x: Any, pads: Sequence[Any], *_: Any) -> Any:
     sides = [*still, *reversed([*zip(pads[::2], pads[1::2], strict=True)])]
     for axis, (before, after) in enumerate(sides):
         end = shape_of(x)[axis] + minimum(after, 0)
-        x = section(call, x, axis, -minimum(before, 0), end)
+        x = part_between(call, x, axis, -minimum(before, 0), end)
     padding = added_border(tuple(sides))
     if mode == "circular":
         return _wrapped(call, x, padding)
@@ -377,7 +380,7 @@ def _wrapped(call: Call, x: Any, padding: Sequence[tuple[Any, Any]]) -> Any:
     for axis, (before, after) in enumerate(padding):
         extent = shape_of(x)[axis]
         ends = [(extent - before, extent), (0, extent), (0, after)]
-        parts = [section(call, x, axis, *end) for end in ends if end[0] != end[1]]
+        parts = [part_between(call, x, axis, *end) for end in ends if end[0] != end[1]]
         x = call.joined(parts, axis)
     return x
 

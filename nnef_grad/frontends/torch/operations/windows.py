@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from nnef_grad.frontends.expansions import windows
-from nnef_grad.frontends.expansions.resizing import along
+from nnef_grad.frontends.expansions.resizing import apply_along
 from nnef_grad.frontends.expansions.windows import Axis
 from nnef_grad.frontends.torch.call import Call, aten
 from nnef_grad.frontends.values import shape_of
@@ -20,7 +20,7 @@ from nnef_grad.graph.extents import Dimension
 Pair = tuple[int, int]
 
 
-def spread(values: Any, rank: int) -> list[Any]:
+def for_each_axis(values: Any, rank: int) -> list[Any]:
     """A setting for each spatial axis: one number is for all of them."""
     listed = list(values) if isinstance(values, (list, tuple)) else [values]
     return listed * rank if len(listed) == 1 else listed
@@ -46,14 +46,14 @@ def conv(call: Call, x: Any, weight: Any, bias: Any, *_: Any) -> Any:
     """A convolution, or its transposition, whose result may have more at the end."""
     args, size = call.args, shape_of(weight)[2:]
     x, is_single = batched(call, x, len(size))
-    dilation = spread(args["dilation"], len(size))
+    dilation = for_each_axis(args["dilation"], len(size))
     pads = _pads(args["padding"], size, dilation)
     axes, convolve = (
         _axes(shape_of(x), size, args["stride"], pads, dilation),
         windows.conv,
     )
     if args.get("transposed", "transpose" in call.packet):
-        more = spread(args["output_padding"], len(size))
+        more = for_each_axis(args["output_padding"], len(size))
         axes = [axis.longer(n) for axis, n in zip(axes, more, strict=True)]
         convolve = windows.deconv
     y = convolve(call, x, weight, _row(call, bias), axes, args["groups"])
@@ -69,7 +69,9 @@ def _pads(
     if padding == "same":
         totals = [d * (n - 1) for n, d in zip(size, dilation, strict=True)]
         return [(total // 2, total - total // 2) for total in totals]
-    return [(n, n) for n in spread(0 if padding == "valid" else padding, len(size))]
+    return [
+        (n, n) for n in for_each_axis(0 if padding == "valid" else padding, len(size))
+    ]
 
 
 def _axes(
@@ -81,7 +83,12 @@ def _axes(
 ) -> list[Axis]:
     """Windows along the last axes."""
     rank = len(size)
-    columns = (shape[-rank:], size, spread(stride, rank), spread(dilation, rank))
+    columns = (
+        shape[-rank:],
+        size,
+        for_each_axis(stride, rank),
+        for_each_axis(dilation, rank),
+    )
     pairs = zip(zip(*columns, strict=True), pads, strict=True)
     return [Axis._make((*column, *pair)) for column, pair in pairs]
 
@@ -105,20 +112,22 @@ def conv_of_steps(call: Call, x: Any, weight: Any, bias: Any, pad: int = 0) -> A
 @aten("im2col")
 def _blocks(call: Call, x: Any, block: Any, *settings: Any) -> Any:
     x, is_single = batched(call, x, 2)
-    y = windows.blocks(call, x, _blocked(shape_of(x), block, settings))
+    y = windows.block_elements(call, x, _blocked(shape_of(x), block, settings))
     return unbatched(call, y, is_single)
 
 
 @aten("col2im")
 def _sum_of_blocks(call: Call, x: Any, image: Any, block: Any, *settings: Any) -> Any:
     x, is_single = batched(call, x, 1)
-    y = windows.sum_of_blocks(call, x, _blocked(spread(image, 2), block, settings))
+    y = windows.sum_of_blocks(
+        call, x, _blocked(for_each_axis(image, 2), block, settings)
+    )
     return unbatched(call, y, is_single)
 
 
 def _blocked(shape: Sequence[Any], block: Any, settings: Sequence[Any]) -> list[Axis]:
     """Blocks along the axes of an image, from dilation, padding and stride."""
-    (dilation, padding, stride), size = settings, spread(block, 2)
+    (dilation, padding, stride), size = settings, for_each_axis(block, 2)
     return _axes(shape, size, stride, _pads(padding, size, dilation), dilation)
 
 
@@ -188,8 +197,8 @@ def max_unpool(call: Call, x: Any, indices: Any, *_: Any) -> Any:
 def _pooled(call: Call, x: Any) -> list[Axis]:
     """The windows of a pool, which follow each other unless there is a stride."""
     args, rank = call.args, _rank_of(call)
-    sizes = spread(args["kernel_size"], rank)
-    dilation = spread(args.get("dilation", 1), rank)
+    sizes = for_each_axis(args["kernel_size"], rank)
+    dilation = for_each_axis(args.get("dilation", 1), rank)
     pads = _pads(args["padding"], sizes, dilation)
     return _axes(shape_of(x), sizes, args["stride"] or sizes, pads, dilation)
 
@@ -234,7 +243,7 @@ def adaptive_avg_pool(call: Call, x: Any, _counts: Any) -> Any:
         if extent != count:
             units = torch.eye(extent, dtype=torch.float64)[None]
             means = nn.functional.adaptive_avg_pool1d(units, count)[0].T.numpy()
-            x = along(call, x, means, len(shape_of(x)) - rank + place)
+            x = apply_along(call, x, means, len(shape_of(x)) - rank + place)
     return x
 
 

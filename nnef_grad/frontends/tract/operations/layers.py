@@ -146,7 +146,7 @@ def resize(
     for value, choices in zip(how[:3], lists, strict=True):
         names = ", ".join(choices)
         view.require(value in choices, f"there is no '{value}': it is one of {names}")
-    axes = resizing.axes_of(view, shape_of(x), scales, sizes)
+    axes = resizing.resized_axes(view, shape_of(x), scales, sizes)
     if places == "align_corners":
         is_exact = all(axis.is_exact for axis in axes)
         view.require(is_exact, "corners are aligned by extents, or by exact scales")

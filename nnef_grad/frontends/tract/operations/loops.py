@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from nnef_grad.frontends.expansions.loops import Weights, along, loop
+from nnef_grad.frontends.expansions.loops import Weights, loop, scan_along
 from nnef_grad.frontends.expansions.products import linear
 from nnef_grad.frontends.tract.evaluation import document, expansion, spelling
 from nnef_grad.frontends.values import is_known, shape_of
@@ -111,7 +111,7 @@ def gru(
         return [view.expand("tract_core_gru_epilogue", *operands, hidden=hidden)]
 
     states = [view.reshaped(start, [shape[0], hidden], "start")]
-    rows, (end,) = along(view, cell, x, 1, states, weights, is_back=chunk < 0)
+    rows, (end,) = scan_along(view, cell, x, 1, states, weights, is_back=chunk < 0)
     # tract leaves what is not emitted empty.
     return rows if emit_y else None, view("unsqueeze", end, axes=[1])
 

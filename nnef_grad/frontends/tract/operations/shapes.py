@@ -62,7 +62,7 @@ def cumulative_sum(
 @expansion("tract_core_range")
 def numbers(view: View, start: Any, end: Any, step: int) -> Any:
     """Integers from one number to another, which is excluded."""
-    count = selection.numbers(view, start, end, step)
+    count = selection.arange(view, start, end, step)
     if isinstance(count, Tensor):
         document(view).counted[count] = start
     return count

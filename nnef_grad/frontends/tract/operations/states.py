@@ -6,7 +6,7 @@ from itertools import pairwise
 from math import sqrt
 from typing import Any
 
-from nnef_grad.frontends.expansions.loops import Weights, along
+from nnef_grad.frontends.expansions.loops import Weights, scan_along
 from nnef_grad.frontends.expansions.products import shared
 from nnef_grad.frontends.expansions.windows import Axis, conv
 from nnef_grad.frontends.tract.evaluation import expansion
@@ -61,5 +61,5 @@ def delta_network(
     )
     packed = view("concat", rows, hint="steps", axis=4)
     states, weights = [nothing, state], Weights(None, None)
-    made, (_, last) = along(view, cell, packed, 1, states, weights, is_back=False)
+    made, (_, last) = scan_along(view, cell, packed, 1, states, weights, is_back=False)
     return view("squeeze", made, axes=[3]), last
