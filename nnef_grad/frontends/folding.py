@@ -37,7 +37,7 @@ WHOLE = FRACTIONS | {
 EXACT_OF_EXTENTS = frozenset({"add", "sub", "mul", "min", "max"})
 
 
-def as_integers(value: Any) -> Any:
+def as_int(value: Any) -> Any:
     """A known value as integers, if it is whole; as it is otherwise."""
     if is_open(value) or dtype_of(value) != "scalar":
         return value

@@ -22,13 +22,7 @@ from nnef_grad.emit.bodies import LONGEST
 from nnef_grad.emit.emitter import Emitter
 from nnef_grad.emit.evaluation import VISIT, Evaluator, Scope
 from nnef_grad.frontends.arguments import fit, match
-from nnef_grad.frontends.folding import (
-    EXACT_OF_EXTENTS,
-    FRACTIONS,
-    WHOLE,
-    as_integers,
-    fold,
-)
+from nnef_grad.frontends.folding import EXACT_OF_EXTENTS, FRACTIONS, WHOLE, as_int, fold
 from nnef_grad.frontends.values import (
     common_dtype,
     converted,
@@ -327,7 +321,7 @@ class Reading(Evaluator):
                 return self.whole[value]
             numbers = self.numbers_of(value, NOWHERE)
             value = value if numbers is None else numbers
-        return value if isinstance(value, Tensor) else as_integers(value)
+        return value if isinstance(value, Tensor) else as_int(value)
 
     def _warn_of_digits(
         self, name: str, operands: Sequence[Any], hint: str, place: Span

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import nnef_grad
 from nnef_grad.autodiff.rules import DERIVATIVES
 from nnef_grad.autodiff.rules import SUFFIX as VJP
 from nnef_grad.interpreter.registry import EVALUATIONS
@@ -16,10 +21,18 @@ from nnef_grad.ops.costs import COSTS
 from nnef_grad.ops.examples import PLACES, REPEATED
 from nnef_grad.ops.linear import LINEAR
 from nnef_grad.ops.ranges import RANGES
+from nnef_grad.targets.onnx import operators
+from nnef_grad.targets.onnx.nodes import WRITERS
 from nnef_grad.targets.registry import LOWERINGS, SUFFIX, WRITTEN
 from support.tables import csv_of
 
-COLUMNS = ("operation", "family", "entries", "rule", "evaluation", "other form")
+COLUMNS = (
+    "operation", "family", "entries", "rule", "evaluation", "lowering", "ONNX", "also named in"
+)  # fmt: skip
+# They name operations for a reason of their own, those of formats under other names.
+ROOMS = {"ops", "emit", "autodiff", "interpreter", "targets", "training"}
+# What emits an operation, which it names first.
+EMITTING = {"emit", "emit_to", "view", "call"}
 
 # What a family enters of an operation, besides its shape.
 TABLES: dict[str, dict[str, Any]] = {
@@ -47,14 +60,42 @@ def row(name: str) -> tuple[str, ...]:
     form = _file(own.build) if own is not None else ""
     if not form and name + SUFFIX in WRITTEN:
         form = "targets/lowerings.nnef"
-    return (
-        f"`{name}`",
+    known = (
         _file(SHAPES[name]),
         entries,
         rule,
         " ".join(_evaluation(name)),
         form,
+        _path(operators.__name__) if name in WRITERS else "",
     )
+    others = sorted(_naming()[name].difference(known))
+    return (f"`{name}`", *known, " ".join(others))
+
+
+@cache
+def _naming() -> Mapping[str, set[str]]:
+    """The files that compare an operation with a name, or list it, by the name."""
+    root, files = Path(nnef_grad.__file__).parent, defaultdict[str, set[str]](set)
+    for path in sorted(root.rglob("*.py")):
+        file = path.relative_to(root)
+        for name in _names(path) if file.parts[0] in ROOMS else ():
+            files[name].add(file.as_posix())
+    return files
+
+
+def _names(path: Path) -> Iterator[str]:
+    """The words of the strings of a module, but for documentation and what it emits."""
+    nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    calls = [n for n in nodes if isinstance(n, ast.Call) and n.args]
+    emitted = {n.args[0] for n in calls if _called(n) in EMITTING}
+    documents = {n.value for n in nodes if isinstance(n, ast.Expr)}
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield from () if node in emitted | documents else node.value.split()
+
+
+def _called(call: ast.Call) -> str:
+    return str(getattr(call.func, "id", None) or getattr(call.func, "attr", ""))
 
 
 def _evaluation(name: str) -> Iterator[str]:
@@ -69,7 +110,11 @@ def _evaluation(name: str) -> Iterator[str]:
 
 
 def _file(function: Any) -> str:
-    return f"{_module(function).removeprefix('nnef_grad.').replace('.', '/')}.py"
+    return _path(_module(function))
+
+
+def _path(module: str) -> str:
+    return f"{module.removeprefix('nnef_grad.').replace('.', '/')}.py"
 
 
 def _module(function: Any) -> str:
