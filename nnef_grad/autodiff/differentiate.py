@@ -39,8 +39,8 @@ from nnef_grad.autodiff.rules import (
     Gradients,
     Rules,
     Traces,
-    likeness,
     pull_back,
+    structural_key,
 )
 from nnef_grad.base.errors import (
     InvalidGraphError,
@@ -308,7 +308,7 @@ class _Sweep:
         self.emit.origin = operation
         self.emit.naming = partial(step_name, self.emit, operation)
         inputs = (*alike.inputs, *alike.outputs, *tensors(received))
-        key = likeness(alike, received) if derivation.is_traced else None
+        key = structural_key(alike, received) if derivation.is_traced else None
         build = partial(pull_back, derivation.vjp, alike, received)
         with located(operation.span):
             try:

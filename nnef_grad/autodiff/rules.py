@@ -254,7 +254,7 @@ def pull_back(
     return tuple(check_gradients(alike, rule(emit, alike, *gradients), emit.knows))
 
 
-def likeness(operation: Operation, received: tuple[Any, ...]) -> object:
+def structural_key(operation: Operation, received: tuple[Any, ...]) -> object:
     """Equal for operations, and what they received, that differ in tensors only."""
     return (
         operation.name,

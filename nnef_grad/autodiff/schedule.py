@@ -40,7 +40,7 @@ from nnef_grad.ops.costs import (
 from nnef_grad.ops.traits import PRODUCTS, SOURCES, UNIQUE
 
 UPDATE = "update"
-# How dear it is to move a byte, in multiply-adds.
+# What it costs to move a byte, in multiply-adds.
 BYTE = 1 / 16
 
 
