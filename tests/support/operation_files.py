@@ -30,9 +30,9 @@ COLUMNS = (
     "operation", "family", "entries", "rule", "evaluation", "lowering", "ONNX", "also named in"
 )  # fmt: skip
 # They name operations for a reason of their own, those of formats under other names.
-ROOMS = {"ops", "emit", "autodiff", "interpreter", "targets", "training"}
+ROOMS = {"ops", "emit", "autodiff", "interpreter", "targets", "training", "frontends"}
 # What emits an operation, which it names first.
-EMITTING = {"emit", "emit_to", "view", "call"}
+EMITTING = {"emit", "emit_to", "view", "call", "tract_core", "node"}
 
 # What a family enters of an operation, besides its shape.
 TABLES: dict[str, dict[str, Any]] = {
@@ -84,14 +84,17 @@ def _naming() -> Mapping[str, set[str]]:
 
 
 def _names(path: Path) -> Iterator[str]:
-    """The words of the strings of a module, but for documentation and what it emits."""
+    """The operations in the strings of a module that name nothing else, or their operands, as
+    "conv.filter" does, but for what it emits.
+    """
     nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
-    calls = [n for n in nodes if isinstance(n, ast.Call) and n.args]
-    emitted = {n.args[0] for n in calls if _called(n) in EMITTING}
-    documents = {n.value for n in nodes if isinstance(n, ast.Expr)}
+    calls = (n for n in nodes if isinstance(n, ast.Call) and _called(n) in EMITTING)
+    emitted = {argument for call in calls for argument in call.args}
     for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield from () if node in emitted | documents else node.value.split()
+            names = [word.partition(".")[0] for word in node.value.split()]
+            if node not in emitted and all(name in STDLIB for name in names):
+                yield from names
 
 
 def _called(call: ast.Call) -> str:
