@@ -188,7 +188,7 @@ def with_bodies(graph: Graph, change: Callable[[Graph], Graph]) -> Graph:
         other = loop if is_same else replace(loop, body=body)
         return op if is_same else as_loop(op, other, op.inputs, op.results)
 
-    return sweep(graph, with_body)
+    return sweep(graph, with_body) if any(map(is_loop, graph.operations)) else graph
 
 
 def loops_in(graph: Graph) -> Iterator[Loop]:

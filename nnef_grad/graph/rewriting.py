@@ -24,16 +24,19 @@ def sweep(graph: Graph, change: Callable[[Operation], Fate]) -> Graph:
     operands in place of results, one may also be given in place of a tensor that was made
     before: its producer makes the other one then.
     """
-    places, operations = dict[Tensor, Any](), list[Operation]()
+    places, operations, is_late = dict[Tensor, Any](), list[Operation](), False
     for operation in graph.operations:
-        fate = change(substitute(operation, places))
+        if places and not places.keys().isdisjoint(operation.inputs):
+            operation = substitute(operation, places)
+        fate = change(operation)
         if isinstance(fate, Operation):
             operations.append(fate)
         else:
             places.update(fate)
-    if places:
+            is_late = is_late or not fate.keys() <= {*operation.outputs}
+    if is_late:
         operations = [substitute(operation, places) for operation in operations]
-    elif all(map(is_, operations, graph.operations)):
+    elif not places and all(map(is_, operations, graph.operations)):
         return graph
     outputs = tuple([places.get(tensor, tensor) for tensor in graph.outputs])
     return replace(graph, operations=tuple(operations), outputs=outputs)

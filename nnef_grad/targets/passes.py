@@ -70,7 +70,7 @@ def remove_copies(graph: Graph, kept: Set[Tensor]) -> Graph:
     stays, again = outputs | kept, dict[Tensor, Tensor]()
 
     def change(op: Operation) -> Fate:
-        op = substitute(op, again)
+        op = substitute(op, again) if again else op
         is_copy = op.name == "copy" and isinstance(op.operands[0], Tensor)
         if is_copy and stays.isdisjoint(op.outputs):
             return {op.outputs[0]: op.operands[0]}
