@@ -60,11 +60,12 @@ _MARKS = re.compile(r"\{[\d#]*#[\d#]*\}")
 
 # Lenient reading repairs known mistakes of exporters; overwriting replaces a file; a
 # smaller batch or input takes less memory; a symbol of a dialect needs a number; an input
-# may be a constant.
+# may be a constant; a loop of an open number of steps needs a number, or a target with loops.
 Remedy = Literal[
     "constant",
     "dialect",
     "lenient",
+    "loops",
     "onnx",
     "overwrite",
     "smaller",
@@ -78,6 +79,7 @@ _ARGUMENTS: Mapping[str | None, str] = {
     "constant": "; constants={name: x} makes an input one",
     "dialect": ": read it with dialect='tract'",
     "lenient": ", or read it with lenient=True",
+    "loops": ": give it one with symbols={name: n}, or lower the graph for 'onnx' or 'tract'",
     "overwrite": ": overwrite=True replaces it",
     "symbol": ": give it one with symbols={name: n}, or by batch or input_shapes",
     "unroll": ": read it with unroll=n, for so many steps",
@@ -134,9 +136,11 @@ class NnefGradError(Exception):
         span: the place in the source, or None where there is no text to point at.
         problems: all problems; the first one gives `message` and `span`.
         sizes: a number for each symbol of the model, as an example, where numbers are needed.
+        constants: a number for an input, by its name, as an example, where a constant helps.
     """
 
     sizes: Mapping[str, int] = {}
+    constants: Mapping[str, float] = {}
 
     def __init__(
         self, message: str, span: Span | None = None, *, remedy: Remedy | None = None
@@ -185,10 +189,12 @@ class NnefGradError(Exception):
 
 
 def _lines(problems: Sequence[Problem]) -> list[str]:
-    """The first problems, each with its place, and how many more there are."""
-    lines = list(map(str, problems[:MAX_PROBLEMS]))
-    if len(problems) > MAX_PROBLEMS:
-        lines.append(f"... and {len(problems) - MAX_PROBLEMS} more errors")
+    """The first problems, each with its place, and how many more there are. What is the same
+    for several operations that have no lines in a text is said once.
+    """
+    lines = list(dict.fromkeys(map(str, problems)))
+    if len(lines) > MAX_PROBLEMS:
+        lines[MAX_PROBLEMS:] = [f"... and {len(lines) - MAX_PROBLEMS} more errors"]
     return lines
 
 

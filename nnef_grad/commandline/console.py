@@ -169,6 +169,10 @@ _ADVICE = {
     "constant": ("constant", "; --constant NAME=X makes an input one"),
     "dialect": ("dialect", ": read it with --dialect tract"),
     "lenient": ("lenient", ", or read it with --lenient"),
+    "loops": (
+        "symbol",
+        ": give it one with --symbol, or by --batch or --input-shape, or write ONNX",
+    ),
     "overwrite": ("force", ": use --force to replace it"),
     "symbol": ("symbol", ": give it one with --symbol, or by --batch or --input-shape"),
     "unroll": ("unroll", ": read it with --unroll N, for so many steps"),
@@ -192,20 +196,23 @@ def _message(error: NnefGradError, options: Mapping[str, Any]) -> str:
     """The message of a mistake, in the format of messages that the options say."""
     remedies = {p.remedy for p in error.problems}
     error.problems = tuple(map(with_advice, error.problems))
-    title, command = "", ""
-    if "symbol" in remedies:
-        title, command = "for all sizes, as an example", _sizes(error.sizes or sizes)
+    commands = {}
+    if "constant" in remedies and "constant" in options:
+        commands["with a constant, as an example"] = _constants(error.constants)
+    elif not remedies.isdisjoint(("symbol", "loops")):
+        commands["for all sizes, as an example"] = _sizes(error.sizes or sizes)
     elif remedies == {"lenient"} and "lenient" in options:
-        title, command = "with all repairs", _command("--lenient")
+        commands["with all repairs"] = _command("--lenient")
     elif "dialect" in remedies and "dialect" in options:
-        title, command = "as tract reads it", _command("--dialect", "tract")
-    elif "onnx" in remedies and options.get("out"):
-        title, command = "as an ONNX file", _to_onnx(str(options["out"]))
+        commands["as tract reads it"] = _command("--dialect", "tract")
+    if not remedies.isdisjoint(("onnx", "loops")) and options.get("out"):
+        commands["as an ONNX file"] = _to_onnx(options)
+    commands = {title: command for title, command in commands.items() if command}
     if options.get("format") == "json":
-        named = {"command": command} if command else {}
-        return as_json(errors=[p.as_data() for p in error.problems], **named)
-    text = error.render()
-    return f"{text}\n{title}: {command}" if command else text
+        first = {"command": next(iter(commands.values()))} if commands else {}
+        return as_json(errors=[p.as_data() for p in error.problems], **first)
+    told = (f"{title}: {command}" for title, command in commands.items())
+    return "\n".join([error.render(), *told])
 
 
 def _sizes(sizes: Mapping[str, int]) -> str:
@@ -214,26 +221,33 @@ def _sizes(sizes: Mapping[str, int]) -> str:
     return _command(*numbers) if sizes else ""
 
 
+def _constants(constants: Mapping[str, float]) -> str:
+    """The whole command, with numbers for some inputs; empty without any."""
+    pairs = constants.items()
+    words = chain.from_iterable(("--constant", f"{n}={x:g}") for n, x in pairs)
+    return _command(*words) if constants else ""
+
+
 def _command(*more: str) -> str:
     """The whole command with further words, to paste."""
     words = _words()
     return _joined([*words, *more]) if words else ""
 
 
-def _to_onnx(out: str) -> str:
-    """The whole command, with an ONNX file in place of what it writes for a target."""
-    words, kept = _words(), list[str]()
-    path = str(Path(out).with_suffix(".onnx"))
-    while words:
-        word = words.pop(0)
+def _to_onnx(options: Mapping[str, Any]) -> str:
+    """The whole command, which writes an ONNX file, or a step for ONNX Runtime, instead."""
+    kept, words, out = list[str](), iter(_words()), str(options["out"])
+    if click.get_current_context(silent=True) is None:
+        return ""
+    for word in words:
         if word in ("-o", "--out", "--target"):
-            words.pop(0)
-            kept += [] if word == "--target" else [word, path]
-        elif word in (f"-o{out}", f"--out={out}"):
-            kept.append(f"{word.removesuffix(out)}{path}")
-        elif not word.startswith("--target="):
+            next(words)
+        elif not word.startswith(("-o", "--out=", "--target=")):
             kept.append(word)
-    return _joined(kept)
+    if "loss" in options:
+        return _joined([*kept, "-o", out, "--target", "onnx"])
+    named = f"{Path(options['model']).stem}_bwd" if out == "-" else out
+    return _joined([*kept, "-o", str(Path(named).with_suffix(".onnx"))])
 
 
 def _words() -> list[str]:

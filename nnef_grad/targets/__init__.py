@@ -293,5 +293,5 @@ def _problem(
     if operation.name == ARGSORT:
         remedy = "onnx"
     elif is_loop(operation):
-        remedy = "symbol" if has_open_count(operation) else "unroll"
-    return Problem(message, operation.span, remedy)
+        remedy = "loops" if has_open_count(operation) else "unroll"
+    return Problem(message, operation.place, remedy)

@@ -17,11 +17,13 @@ pytest.importorskip("torch")
 
 import onnx
 import torch
+from click.testing import CliRunner
 from support.onnx_files import run
 
 import nnef_grad
 from nnef_grad import interop
 from nnef_grad.base.errors import NnefGradError, UsageError
+from nnef_grad.commandline.cli import main
 from nnef_grad.graph.extents import as_numbers
 
 Array = npt.NDArray[Any]
@@ -142,9 +144,24 @@ def test_a_refusal_inside_of_a_branch_names_the_input(tmp_path: Path) -> None:
     message = (
         r"'Add' is not possible: .* 'If' both branches .* with 'rate' as a constant"
     )
-    with pytest.raises(nnef_grad.UnsupportedError, match=message):
+    with pytest.raises(nnef_grad.UnsupportedError, match=message) as caught:
         interop.from_onnx(path)
-    assert interop.from_onnx(path, constants={"rate": 16000}).graph.input_names
+    assert interop.from_onnx(path, constants=caught.value.constants).graph.input_names
+
+
+def test_a_refused_branch_ends_with_a_command_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = BRANCHES.replace("b = Log (c)", "b = Add (c, five)")
+    saved(tmp_path, text, five=normal(0, 5).astype(np.float32))
+    monkeypatch.chdir(tmp_path)
+    words = ["net.onnx", "-o", "net_bwd.nnef"]
+    refused = CliRunner().invoke(main, words, prog_name="nnef-grad")
+    command = "nnef-grad net.onnx -o net_bwd.nnef --constant rate=16000"
+    assert refused.exit_code == 2
+    assert refused.stderr.splitlines()[-1].endswith(f"as an example: {command}")
+    assert not Path("net_bwd.nnef").exists()
+    assert CliRunner().invoke(main, command.split()[1:]).exit_code == 0
 
 
 # ---- Loops that end by a value ----

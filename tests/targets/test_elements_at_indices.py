@@ -171,11 +171,12 @@ def test_too_many_to_compare_are_refused_where_there_is_no_operation() -> None:
     ("words", "told"),
     [
         (["-o", "m.nnef"], "-o m.onnx"),
-        (["--out=m.nnef", "--target", "khronos"], "--out=m.onnx"),
+        (["--out=m.nnef", "--target", "khronos"], "-o m.onnx"),
         (
             ["--target=portable", "--out", "m.nnef", "--seed", "ones"],
-            "--out m.onnx --seed ones",
+            "--seed ones -o m.onnx",
         ),
+        ([], "-o m_bwd.onnx"),
     ],
 )
 def test_the_command_for_an_onnx_file(

@@ -190,7 +190,9 @@ def _model(
     except NoValueError:
         values = []
     if reading.problems:
-        raise UnsupportedError.collect(reading.problems)
+        error = UnsupportedError.collect(reading.problems)
+        error.constants = reading.constants
+        raise error
     outputs = [_output(reading, *pair) for pair in zip(names, values, strict=True)]
     reading.warnings += notes
     whole = reading.graph_of(graph.name or "graph", inputs, outputs)

@@ -169,6 +169,8 @@ class ModelValues(Conversion):
         self.made: dict[str, Tensor | None] = {}
         self.failed: set[str] = set()
         self.makers: Mapping[str, Any] = {}
+        # Numbers of inputs with which one branch is read instead of two, by their names.
+        self.constants: dict[str, float] = {}
         self.span = Span(Source(name, ""), 0, 0)
         # The names of float constants of the file, by the identity of their values.
         self._named: dict[int, tuple[Array, str]] = {}
@@ -239,15 +241,33 @@ class ModelValues(Conversion):
             seen.update(inputs)
         return " and ".join(f"'{name}'" for name in sorted(names))
 
+    def constant_for(self, condition: Any) -> dict[str, float]:
+        """The number that an input is compared with, by the name of the input, as an example of
+        a constant that decides a condition; nothing where it is made otherwise.
+        """
+        compared = self.emitter.made_by(condition, "eq")
+        operands = () if compared is None else compared.operands
+        for x, number in zip(operands, reversed(operands), strict=True):
+            while (moved := self.emitter.made_by(x, *MOVING, "cast")) is not None:
+                x = moved.operands[0]
+            given = self.emitter.made_by(x, "external")
+            if given is not None and isinstance(number, (int, float)):
+                own = self.emitter.names[given.outputs[0]]
+                return {self.called.get(own, own): float(number)}
+        return {}
+
     @contextmanager
-    def blaming(self, node: Node, what: str) -> Iterator[None]:
+    def blaming(self, node: Node, what: str, remedy: Remedy | None) -> Iterator[None]:
         """Adds to problems of the graphs of a node what is done with these."""
         before = len(self.problems)
         try:
             yield
         finally:
             self.problems[before:] = [
-                p._replace(message=f"{p.message}; of {node.name} {what}")
+                p._replace(
+                    message=f"{p.message}; of {node.name} {what}",
+                    remedy=p.remedy or remedy,
+                )
                 for p in self.problems[before:]
             ]
 
