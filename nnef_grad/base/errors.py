@@ -110,7 +110,7 @@ class Problem(NamedTuple):
         """The message, its place, line and callers; `kind` is error or warning."""
         # A line of a name of the file would look like one of ours.
         message = f"{kind}: {self.message}".replace("\n", "\\n")
-        if self.span is None:
+        if self.span is None or not self.span.source.name:
             return visible(message)
         lines = [f"{self.span}: {message}"]
         lines += [self.span.excerpt()] if self.span.source.text else []

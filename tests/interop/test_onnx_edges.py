@@ -474,6 +474,13 @@ def test_a_slice_that_is_empty_beside_one_that_goes_backward(tmp_path: Path) -> 
     agrees(save(tmp_path, nodes, fed, **data), fed)
 
 
+def test_an_output_without_elements_is_named(tmp_path: Path) -> None:
+    nodes = [make("Slice", "x first last")]
+    path = save(tmp_path, nodes, {"x": scalars(4, 3)}, first=[1], last=[1])
+    with pytest.raises(nnef_grad.UnsupportedError, match="output 'y' has no elements"):
+        interop.from_onnx(path)
+
+
 def test_what_runtimes_disagree_about_is_refused(tmp_path: Path) -> None:
     axes = np.zeros(0, np.int64)
     path = save(tmp_path, [make("Squeeze", "x a")], {"x": scalars(1, 3)}, a=axes)

@@ -38,6 +38,7 @@ from nnef_grad.frontends.onnx.validity import (
     topological,
 )
 from nnef_grad.frontends.reading import Later
+from nnef_grad.frontends.values import shape_of
 from nnef_grad.graph.facts import Facts
 from nnef_grad.graph.ir import Graph, Shape, Tensor
 from nnef_grad.graph.learning import with_facts
@@ -269,8 +270,12 @@ def _dtype(value: Any) -> str:
 
 def _output(reading: ModelReading, name: str, value: Any) -> Tensor:
     """A result under its name: an output is no input, and is returned once."""
+    message = ""
     if isinstance(value, list):
         message = f"the output '{name}' is a sequence: return its tensors"
+    elif 0 in shape_of(value):
+        message = f"the output '{name}' has no elements: NNEF has no such tensors"
+    if message:
         raise UnsupportedError(reading.refusal(message))
     return reading.returned(value, reading.fresh(name))
 
