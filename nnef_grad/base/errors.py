@@ -60,12 +60,11 @@ _MARKS = re.compile(r"\{[\d#]*#[\d#]*\}")
 
 # Lenient reading repairs known mistakes of exporters; overwriting replaces a file; a
 # smaller batch or input takes less memory; a symbol of a dialect needs a number; an input
-# may be a constant; a loop of an open number of steps needs a number, or a target with loops.
+# may be a constant.
 Remedy = Literal[
     "constant",
     "dialect",
     "lenient",
-    "loops",
     "onnx",
     "overwrite",
     "smaller",
@@ -79,7 +78,6 @@ _ARGUMENTS: Mapping[str | None, str] = {
     "constant": "; constants={name: x} makes an input one",
     "dialect": ": read it with dialect='tract'",
     "lenient": ", or read it with lenient=True",
-    "loops": ": give it one with symbols={name: n}, or lower the graph for 'onnx' or 'tract'",
     "overwrite": ": overwrite=True replaces it",
     "symbol": ": give it one with symbols={name: n}, or by batch or input_shapes",
     "unroll": ": read it with unroll=n, for so many steps",

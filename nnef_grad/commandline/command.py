@@ -27,6 +27,7 @@ from nnef_grad.commandline.opening import (
 )
 from nnef_grad.emit.verifier import verify
 from nnef_grad.graph.ir import WORDLESS
+from nnef_grad.graph.loops import is_loop
 from nnef_grad.language.labels import is_constant
 from nnef_grad.model import as_stored, declared_variables
 from nnef_grad.opening import Opened
@@ -97,7 +98,7 @@ def compile_model(
     constants = last.data if halves is None else {}
     with checking.examined(opened, graph, whole, constants=constants):
         _write_all(documents, backward, out, opened, is_untrained, force, target)
-    warnings = _warnings(opened, backward, is_untrained, out)
+    warnings = _warnings(opened, backward, is_untrained, out, target)
     checking.tell(warnings, nnef_grad.summary(graph, backward))
 
 
@@ -338,14 +339,27 @@ def told_of(graph: nnef_grad.Graph, out: str) -> list[Problem]:
     return [*map(console.with_advice, held)]
 
 
+_IN_WORDS_OF_TRACT = (
+    "a loop of an open number of steps is in OUT as tract_core_scan, which NNEF does not have: "
+    "tract takes files of --target tract, ONNX Runtime those of -o OUT.onnx"
+)
+
+
 def _warnings(
     opened: Opened,
     backward: nnef_grad.Backward,
     untrained: bool,
     out: str,
+    target: str,
 ) -> list[Problem]:
     graph, own = opened.graph, map(opened.in_words, backward.warnings)
     warnings = [*told_of(graph, out), *map(Problem, own)]
+    if (
+        target == "nnef"
+        and not is_onnx(out)
+        and any(map(is_loop, backward.graph.operations))
+    ):
+        warnings.append(Problem(_IN_WORDS_OF_TRACT))
     if untrained and declared_variables(graph) and not is_text(out):
         message = "the model has no data for its variables, so OUT has none either"
         warnings.append(Problem(message))

@@ -169,10 +169,6 @@ _ADVICE = {
     "constant": ("constant", "; --constant NAME=X makes an input one"),
     "dialect": ("dialect", ": read it with --dialect tract"),
     "lenient": ("lenient", ", or read it with --lenient"),
-    "loops": (
-        "symbol",
-        ": give it one with --symbol, or by --batch or --input-shape, or write ONNX",
-    ),
     "overwrite": ("force", ": use --force to replace it"),
     "symbol": ("symbol", ": give it one with --symbol, or by --batch or --input-shape"),
     "unroll": ("unroll", ": read it with --unroll N, for so many steps"),
@@ -196,23 +192,22 @@ def _message(error: NnefGradError, options: Mapping[str, Any]) -> str:
     """The message of a mistake, in the format of messages that the options say."""
     remedies = {p.remedy for p in error.problems}
     error.problems = tuple(map(with_advice, error.problems))
-    commands = {}
+    title, command = "", ""
     if "constant" in remedies and "constant" in options:
-        commands["with a constant, as an example"] = _constants(error.constants)
-    elif not remedies.isdisjoint(("symbol", "loops")):
-        commands["for all sizes, as an example"] = _sizes(error.sizes or sizes)
+        title, command = "with a constant, as an example", _constants(error.constants)
+    elif "symbol" in remedies:
+        title, command = "for all sizes, as an example", _sizes(error.sizes or sizes)
     elif remedies == {"lenient"} and "lenient" in options:
-        commands["with all repairs"] = _command("--lenient")
+        title, command = "with all repairs", _command("--lenient")
     elif "dialect" in remedies and "dialect" in options:
-        commands["as tract reads it"] = _command("--dialect", "tract")
-    if not remedies.isdisjoint(("onnx", "loops")) and options.get("out"):
-        commands["as an ONNX file"] = _to_onnx(options)
-    commands = {title: command for title, command in commands.items() if command}
+        title, command = "as tract reads it", _command("--dialect", "tract")
+    elif "onnx" in remedies and options.get("out"):
+        title, command = "as an ONNX file", _to_onnx(options)
     if options.get("format") == "json":
-        first = {"command": next(iter(commands.values()))} if commands else {}
-        return as_json(errors=[p.as_data() for p in error.problems], **first)
-    told = (f"{title}: {command}" for title, command in commands.items())
-    return "\n".join([error.render(), *told])
+        named = {"command": command} if command else {}
+        return as_json(errors=[p.as_data() for p in error.problems], **named)
+    text = error.render()
+    return f"{text}\n{title}: {command}" if command else text
 
 
 def _sizes(sizes: Mapping[str, int]) -> str:

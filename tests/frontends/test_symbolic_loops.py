@@ -203,33 +203,27 @@ def test_a_loop_that_only_counts_its_steps(outputs: list[str]) -> None:
         agree(dict(zip(second.output_names, run(arrays), strict=True)), wanted, 1e-4)
 
 
-@pytest.mark.parametrize(
-    ("target", "remedy"), [("nnef", "loops"), ("portable", "symbol")]
-)
-def test_steps_that_are_not_known(target: str, remedy: str) -> None:
+def test_steps_that_are_not_known() -> None:
     graph = nnef_grad.loads(document(CELLS["rnn"], "T", batch="3"))
     with pytest.raises(NnefGradError) as caught:
-        nnef_grad.lower(nnef_grad.differentiate(graph).graph, target)
-    assert caught.value.problems[0].remedy == remedy
+        nnef_grad.lower(nnef_grad.differentiate(graph).graph, "portable")
+    assert caught.value.problems[0].remedy == "symbol"
 
 
-def test_the_commands_for_steps_that_are_not_known(
+def test_a_recurrent_onnx_file_of_an_open_length_compiles_to_a_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Several loops are one line, and either command works."""
+    """It is in the dialect of its symbols, which is said, and is read again."""
     graph = nnef_grad.loads(document(CELLS["lstm"], "T", batch="3"))
     interop.to_onnx(graph, tmp_path / "rnn.onnx", data_of(graph))
     monkeypatch.chdir(tmp_path)
-    refused = CliRunner().invoke(main, ["rnn.onnx"], prog_name="nnef-grad")
-    problem, sized, onnx = refused.stderr.splitlines()
-    assert refused.exit_code == 2
-    assert problem.endswith("--batch or --input-shape, or write ONNX")
-    assert sized == "for all sizes, as an example: nnef-grad rnn.onnx --symbol T=64"
-    assert onnx == "as an ONNX file: nnef-grad rnn.onnx -o rnn_bwd.onnx"
-    for command in (sized, onnx):
-        words = command.partition("nnef-grad ")[2].split()
-        assert CliRunner().invoke(main, [*words, "-q"]).exit_code == 0
-    assert Path("rnn_bwd.onnx").exists()
+    made = CliRunner().invoke(main, ["rnn.onnx", "-o", "rnn_bwd.nnef"])
+    assert made.exit_code == 0
+    assert "is in OUT as tract_core_scan" in made.stderr
+    backward = nnef_grad.differentiate(interop.from_onnx("rnn.onnx").graph)
+    assert nnef_grad.load("rnn_bwd.nnef") == backward.graph
+    for words in (["--target", "tract", "-o", "t.nnef"], ["-o", "rnn_bwd.onnx"]):
+        assert "tract_core" not in CliRunner().invoke(main, ["rnn.onnx", *words]).stderr
 
 
 def test_chunks_that_must_end_with_it() -> None:

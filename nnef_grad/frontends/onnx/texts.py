@@ -13,8 +13,9 @@ from onnx.helper import make_tensor_value_info
 
 from nnef_grad.base.errors import Problem, UnsupportedError, listed
 from nnef_grad.frontends.onnx.node import kind_of
+from nnef_grad.frontends.onnx.validity import LEARNING
 
-_TABLE = "ai.onnx.ml.LabelEncoder"
+_TABLE = f"{LEARNING}.LabelEncoder"
 
 # The data types of what a table returns, by the attribute that holds it. That of the first
 # version has one list, for both directions.
@@ -48,7 +49,7 @@ def without_texts(graph: Any, name: str) -> list[Problem]:
     told = [*_told(starts, sorted(ends))]
     keep(graph.input, [*(x for x in graph.input if x.name not in gone), *numbers])
     keep(graph.output, [x for x in graph.output if x.name not in ends])
-    keep(graph.node, [n for n in graph.node if not tables.issuperset(n.output[:1])])
+    keep(graph.node, [n for n in graph.node if not tables.issuperset(n.output)])
     return told
 
 

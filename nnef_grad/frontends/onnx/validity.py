@@ -22,6 +22,7 @@ from nnef_grad.frontends.reading import MOST_WORK, WORK_PER_ELEMENT
 # The domains of standard ONNX operations, and of those for training.
 DOMAINS = ("", "ai.onnx")
 TRAINING = "ai.onnx.preview.training"
+LEARNING = "ai.onnx.ml"
 
 # Reading a node counts as the computation of so many elements.
 NODE_WORK = 1_000
@@ -43,7 +44,7 @@ def nodes_of(graph: Any) -> Iterator[Any]:
 def version_of(opsets: Iterable[Any], name: str) -> int:
     """The version of the standard operators in a file."""
     versions = {o.version for o in opsets if o.domain in DOMAINS}
-    if not versions and any(o.domain == TRAINING for o in opsets):
+    if not versions and any(o.domain in (TRAINING, LEARNING) for o in opsets):
         # It has no standard operators, whose version would matter.
         return 1
     if len(versions) != 1:

@@ -52,15 +52,44 @@ def _quantized(node: Node, x: Any, scale: Any, zero: Any) -> Any:
     )
 
 
-def _rounded(node: Node, level: Any) -> Any:
-    """The nearest whole number, through which gradients go straight."""
+def _rounded(node: Node, level: Any, mode: str = "ROUND") -> Any:
+    """The nearest whole number, or the next one, through which gradients go straight."""
     nearest = f"{node.hint}_nearest"
-    rounded = node.reading.library("round_even", [level], {}, nearest, node.span)
+    if mode == "ROUND":
+        rounded = node.reading.library("round_even", [level], {}, nearest, node.span)
+    else:
+        rounded = node(mode.lower(), level, hint="nearest")
     if is_known(rounded):
         return rounded
     node.warn(_STRAIGHT, is_repeated=False)
     step = node("sub", rounded, level, hint="step")
     return node("add", level, node.reading.emitter.stop(step), hint="rounded")
+
+
+# Of QONNX, which exporters of Brevitas, QKeras and FINN write.
+_OF_BITS = ("qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas")
+
+
+@onnx_op(*(f"{domain}.Quant" for domain in _OF_BITS))
+def _quantized_to_bits(node: Node, x: Any, scale: Any, zero: Any, bits: Any) -> Any:
+    """Numbers as codes of so many bits mean them, as in quantization-aware training."""
+    width = float(np.asarray(node.known(bits, "its bit width")).item())
+    is_signed, narrow = bool(node.get("signed", 1)), node.get("narrow", 0)
+    mode = str(node.get("rounding_mode", "ROUND")).upper()
+    is_there = mode in ("ROUND", "CEIL", "FLOOR")
+    node.require(is_there, f"the rounding mode {mode} is not supported")
+    last = 2.0 ** (width - is_signed) - 1.0 - (0 if is_signed else narrow)
+    first = narrow - 2.0 ** (width - 1.0) if is_signed else 0.0
+    level = node("div", *node.aligned(node.scalars(x), scale), hint="level")
+    is_moved = not is_known(zero) or np.any(zero)
+    if is_moved:
+        level = node("add", *node.aligned(level, zero), hint="moved")
+    # What is rounded to the first or the last code has a gradient, as in training.
+    near = node("clamp", level, first - 1.0, last + 1.0, hint="near")
+    code = node.expand("saturated", _rounded(node, near, mode), first=first, last=last)
+    if is_moved:
+        code = node("sub", *node.aligned(code, zero), hint="centered")
+    return node("mul", *node.aligned(code, scale))
 
 
 @onnx_op("DynamicQuantizeLinear")
