@@ -339,10 +339,13 @@ def told_of(graph: nnef_grad.Graph, out: str) -> list[Problem]:
     return [*map(console.with_advice, held)]
 
 
-_IN_WORDS_OF_TRACT = (
-    "a loop of an open number of steps is in OUT as tract_core_scan, which NNEF does not have: "
-    "tract takes files of --target tract, ONNX Runtime those of -o OUT.onnx"
-)
+def told_of_loops(graph: nnef_grad.Graph, out: str, target: str) -> list[Problem]:
+    """A warning about a graph to write, if its text has loops, which the standard lacks."""
+    if target != "nnef" or is_onnx(out) or not any(map(is_loop, graph.operations)):
+        return []
+    what = "a loop of an open number of steps is in OUT as tract_core_scan"
+    how = "write it for tract by --target tract, or as ONNX"
+    return [Problem(f"{what}, which NNEF does not have: {how}")]
 
 
 def _warnings(
@@ -354,12 +357,7 @@ def _warnings(
 ) -> list[Problem]:
     graph, own = opened.graph, map(opened.in_words, backward.warnings)
     warnings = [*told_of(graph, out), *map(Problem, own)]
-    if (
-        target == "nnef"
-        and not is_onnx(out)
-        and any(map(is_loop, backward.graph.operations))
-    ):
-        warnings.append(Problem(_IN_WORDS_OF_TRACT))
+    warnings += told_of_loops(backward.graph, out, target)
     if untrained and declared_variables(graph) and not is_text(out):
         message = "the model has no data for its variables, so OUT has none either"
         warnings.append(Problem(message))

@@ -18,6 +18,7 @@ from nnef_grad.commandline.command import (
     refuse,
     refuse_target,
     told_of,
+    told_of_loops,
 )
 from nnef_grad.commandline.opening import (
     Reading,
@@ -80,6 +81,7 @@ def make_step(
     with checking.examined(opened, objective, backward, shown=step.shown):
         _write(step, out, start, force, opened.in_file)
     warnings = [*told_of(graph, out), *map(Problem, step.warnings)]
+    warnings += told_of_loops(step.graph, out, target)
     checking.tell(warnings, _summary(graph, step))
 
 
