@@ -137,10 +137,10 @@ def lower_beside(labels: Iterable[str], graph: Graph, target: str) -> Lowered:
         graph = replace(graph, dialect="", datum_types=types)
     if not runtimes:
         graph = with_plain_names(passes.in_standard_words(graph))
+        wordless = (op for op in graph.operations if op.name in WORDLESS)
         # What has symbols is in the dialect already, which has loops over them.
-        others = (op for op in graph.operations if not has_open_count(op))
-        wordless = [op for op in others if op.name in WORDLESS]
-        _refuse(wordless, graph.names, [STANDARD])
+        lacking = [op for op in wordless if not has_open_count(op)]
+        _refuse(lacking, graph.names, [STANDARD])
         return Lowered(graph)
     graph = run(without_stops, run(without_zeros, graph))
     graph = run(without_detours, graph)

@@ -17,8 +17,7 @@ from nnef_grad.frontends.values import shape_of
 
 
 def _rows(node: Node, x: Any) -> Any:
-    """A row of features for each example; a vector is one row."""
-    x = node.scalars(x)
+    """A row for each example; a vector is one row."""
     return node.reshaped(x, [1, *shape_of(x)]) if len(shape_of(x)) == 1 else x
 
 
@@ -78,9 +77,8 @@ def _over(node: Node, x: Any) -> Any:
 @onnx_op(f"{LEARNING}.ArrayFeatureExtractor")
 def _extracted(node: Node, x: Any, places: Any) -> Any:
     """Elements along the last axis; those of a vector are a row."""
-    x = node.reshaped(x, [1, *shape_of(x)]) if len(shape_of(x)) == 1 else x
     places = node.reshaped(places, [prod(shape_of(places))])
-    return node.other("Gather", x, places, attributes={"axis": -1})
+    return node.other("Gather", _rows(node, x), places, attributes={"axis": -1})
 
 
 @onnx_op(f"{LEARNING}.Normalizer")
@@ -101,7 +99,7 @@ def _normalized(node: Node, x: Any) -> Any:
 
 @onnx_op(f"{LEARNING}.LinearRegressor")
 def _regressed(node: Node, x: Any) -> Any:
-    x, count = _rows(node, x), node.get("targets", 1)
+    x, count = _rows(node, node.scalars(x)), node.get("targets", 1)
     weight = _parameter(node, "coefficients", count, -1)
     bias = _parameter(node, "intercepts") if node.get("intercepts", []) else None
     return _post(node, linear(node, x, weight, bias))
@@ -110,14 +108,14 @@ def _regressed(node: Node, x: Any) -> Any:
 @onnx_op(f"{LEARNING}.LinearClassifier")
 def _classified(node: Node, x: Any) -> list[Any]:
     """The label of the greatest score of each row, and the scores."""
-    x, labels = _rows(node, x), list[int](node.get("classlabels_ints", []))
+    x, labels = node.scalars(x), list[int](node.get("classlabels_ints", []))
     texts: list[bytes] = node.get("classlabels_strings", [])
     count = len(labels) or len(texts)
     bias = _parameter(node, "intercepts")
     is_whole = shape_of(bias) == (count,)
     node.require(is_whole, "a class without a score of its own is not supported")
     weight = _parameter(node, "coefficients", count, -1)
-    scores = linear(node, x, weight, bias)
+    scores = linear(node, _rows(node, x), weight, bias)
     places = node("argmax_reduce", scores, axes=[1], hint="place")
     places = node("squeeze", places, axes=[1])
     named = node("gather", np.asarray(labels), places, axis=0) if labels else places
@@ -130,7 +128,7 @@ _KERNELS = ("LINEAR", "POLY", "RBF", "SIGMOID")
 @onnx_op(f"{LEARNING}.SVMRegressor")
 def _by_kernels(node: Node, x: Any) -> Any:
     """A sum of kernels of the features and each support vector, or a product of the features."""
-    x, kind = _rows(node, x), node.get("kernel_type", "LINEAR")
+    x, kind = _rows(node, node.scalars(x)), node.get("kernel_type", "LINEAR")
     node.require(kind in _KERNELS, f"the kernel {kind} is not supported")
     node.require(not node.get("one_class", 0), "one class has no gradient")
     rho = float(_array(node, "rho")[0])
