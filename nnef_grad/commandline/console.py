@@ -193,7 +193,7 @@ def _message(error: NnefGradError, options: Mapping[str, Any]) -> str:
     remedies = {p.remedy for p in error.problems}
     error.problems = tuple(map(with_advice, error.problems))
     title, command = "", ""
-    if "constant" in remedies and "constant" in options:
+    if "constant" in remedies and error.constants and "constant" in options:
         title, command = "with a constant, as an example", _constants(error.constants)
     elif "symbol" in remedies:
         title, command = "for all sizes, as an example", _sizes(error.sizes or sizes)

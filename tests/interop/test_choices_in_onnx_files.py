@@ -149,10 +149,25 @@ def test_a_refusal_inside_of_a_branch_names_the_input(tmp_path: Path) -> None:
     assert interop.from_onnx(path, constants=caught.value.constants).graph.input_names
 
 
+def test_sizes_are_asked_for_where_no_constant_is_known(tmp_path: Path) -> None:
+    text = """net (float[N, 2, H, W] x, int64[1] axes)
+        => (float[N, M] y, float[A, B, C, D] z) {
+            a = Flatten (x) y = Gemm <transB = 1> (a, w) z = ReduceSum (x, axes)
+        }"""
+    path = saved(tmp_path, text, w=np.ones((3, 24), np.float32))
+    refused = CliRunner().invoke(main, [str(path)], prog_name="nnef-grad")
+    assert refused.exit_code == 2
+    assert "make 'axes' a constant" in refused.stderr
+    sizes = "--symbol N=1 --symbol H=64 --symbol W=64"
+    assert refused.stderr.splitlines()[-1].endswith(f"net.onnx {sizes}")
+
+
+@pytest.mark.parametrize("change", ["b = Add (c, five)", "b = Flatten <axis = 0> (c)"])
 def test_a_refused_branch_ends_with_a_command_that_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = BRANCHES.replace("b = Log (c)", "b = Add (c, five)")
+    """Whether a branch is refused, or both are right and differ in shape."""
+    text = BRANCHES.replace("b = Log (c)", change).replace("[2, 3] b", "[N, M] b")
     saved(tmp_path, text, five=normal(0, 5).astype(np.float32))
     monkeypatch.chdir(tmp_path)
     words = ["net.onnx", "-o", "net_bwd.nnef"]

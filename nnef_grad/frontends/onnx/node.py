@@ -257,19 +257,27 @@ class ModelValues(Conversion):
         return {}
 
     @contextmanager
-    def blaming(self, node: Node, what: str, remedy: Remedy | None) -> Iterator[None]:
-        """Adds to problems of the graphs of a node what is done with these."""
+    def blaming(self, node: Node, what: str, condition: Any) -> Iterator[None]:
+        """Adds to problems of the branches of a node, and of the node with these, why both are
+        computed; the remedy is a constant that decides its condition, if there is one.
+        """
+        remedy: Remedy | None = "constant" if self.settings_behind(condition) else None
         before = len(self.problems)
+
+        def blamed(problem: Problem) -> Problem:
+            message = f"{problem.message}; of {node.name} {what}"
+            return problem._replace(message=message, remedy=problem.remedy or remedy)
+
         try:
             yield
+        except UnsupportedError as error:
+            self.constants |= self.constant_for(condition)
+            error.problems = tuple(map(blamed, error.problems))
+            raise
         finally:
-            self.problems[before:] = [
-                p._replace(
-                    message=f"{p.message}; of {node.name} {what}",
-                    remedy=p.remedy or remedy,
-                )
-                for p in self.problems[before:]
-            ]
+            if inner := self.problems[before:]:
+                self.constants |= self.constant_for(condition)
+                self.problems[before:] = map(blamed, inner)
 
     # ---- Variables ----
 

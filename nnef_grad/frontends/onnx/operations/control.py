@@ -36,8 +36,7 @@ def _branch(node: Node, condition: Any) -> list[Any]:
     advice = f"; with {settings} as a constant, only one is"
     told = f"both branches are computed{advice if settings else ''}"
     node.warn(told)
-    node.reading.constants |= node.reading.constant_for(condition)
-    with node.reading.blaming(node, told, "constant" if settings else None):
+    with node.reading.blaming(node, told, condition):
         graphs = (then, otherwise)
         results = [node.reading.run(graph, dict(node.around)) for graph in graphs]
         return branch_results(node, condition, *results)
