@@ -40,6 +40,7 @@ from nnef_grad.targets import (  # noqa: F401
     conv_forms,
     elements,
     elementwise,
+    filter_forms,
     matrix,
     maxima,
     onnx,

@@ -14,6 +14,7 @@ from nnef_grad.graph.bounds import nominal
 from nnef_grad.graph.extents import Dimension, has_symbols, may_exceed
 from nnef_grad.graph.ir import Operand, Operation, Shape, Tensor, shape_of
 from nnef_grad.graph.loops import ScanAxis, loop_of
+from nnef_grad.ops.conv import groups_of
 from nnef_grad.ops.parts import slice_positions
 from nnef_grad.ops.windows import (
     REPEATING,
@@ -291,6 +292,11 @@ def _windowed(holds: Callable[[Windows], bool]) -> Condition:
     return Condition(lambda op: holds(windows_of(op)))
 
 
+def on_each_axis(holds: Callable[[AxisWindows], bool]) -> Condition:
+    """A condition on the windows along all of the axes."""
+    return Condition(lambda op: all(map(holds, windows_of(op).axes)))
+
+
 def _on_an_axis(holds: Callable[[AxisWindows], bool]) -> Condition:
     """A condition on the windows along one of the axes."""
     return _windowed(lambda windows: any(map(holds, windows.axes)))
@@ -364,6 +370,10 @@ by_channel = Condition(lambda op: _operand(op, 1)[:2] == (_operand(op)[1], 1))
 # There is one row to gather from.
 of_one_row = Condition(lambda op: _operand(op)[op.attributes["axis"]] == 1)
 biased = Condition(lambda op: op.operands[2] != 0.0)
+
+of_one_group = Condition(lambda op: groups_of(op) == 1)
+# A convolution without a bias, over one to three axes.
+plain = touching & ~biased & ~repeating & ~no_space & ~above_rank(5)
 # The bias is a single number, and not zero.
 number_as_bias = biased & Condition(lambda op: _operand(op, 2) == ())
 

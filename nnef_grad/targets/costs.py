@@ -33,6 +33,8 @@ class Speeds(NamedTuple):
     dynamic_convolution: float
     # An element of a window that is collected for such a filter, whatever the number of filters.
     collection: float
+    # So many of them as lie side by side are collected at once.
+    collected_run: float
     # A convolution with longer rows in its windows than in its result; and with a filter for
     # each group.
     correlation: float
@@ -59,15 +61,18 @@ class Speeds(NamedTuple):
     operation: float
 
 
-_ONNX = Speeds(
-    6, 10, 4, 80, 12, 320, 80, 1_600, 9, 200, 60, 450, 40, 20, 15, 15, 40, 0, 5_000
+_ENGINES = Speeds(
+    6, 10, 4, 80, 12, 320, 0, 80, 1_600, 9, 200, 60, 450, 40, 20, 15, 15, 40, 0, 5_000
+)
+_ONNX = _ENGINES._replace(
+    dynamic_convolution=9, collection=280, collected_run=4_000, correlation=110
 )
 _TRACT = Speeds(
-    14, 60, 16, 200, 32, 0, 120, 3_100, 16, 80, 110, 430, 34, 30, 2_000, 400, 500, 1_000,
+    14, 60, 16, 200, 32, 0, 0, 120, 3_100, 16, 80, 110, 430, 34, 30, 2_000, 400, 500, 1_000,
     500,
 )  # fmt: skip
 _INTERPRETER = Speeds(
-    24, 24, 15, 400, 15, 0, 26, 700, 19, 580, 100, 100, 70, 10, 460, 2, 70, 0, 20_000
+    24, 24, 15, 400, 15, 0, 0, 26, 700, 19, 580, 100, 100, 70, 10, 460, 2, 70, 0, 20_000
 )
 
 # By the name of a runtime. nnef.Session is not looked at: it has no kernels for speed.
@@ -76,9 +81,9 @@ SPEEDS: dict[str, Speeds] = {
     "tract": _TRACT,
     "tract-standard": _TRACT,
     "onnx": _ONNX,
-    "engines": _ONNX,
-    "openvino": _ONNX,
-    "converter": _ONNX,
+    "engines": _ENGINES,
+    "openvino": _ENGINES,
+    "converter": _ENGINES,
 }
 
 # What depends on data alone, they compute when a model is loaded.
@@ -131,7 +136,9 @@ def work(operations: Sequence[Operation], runtime: str) -> dict[str, float]:
             kind = _kind_of_product(op, data)
             total[kind] += count * slowness / 1000
             if kind == "dynamic_convolution" and prod(op.inputs[1].shape[2:]) > 1:
-                total["collection"] += count / op.inputs[1].shape[0] / 1000
+                collected = count / _filters_of_group(op) / 1000
+                total["collection"] += collected
+                total["collected_run"] += collected / nominal(op.outputs[0].shape[-1])
     return total
 
 
@@ -188,11 +195,17 @@ _SMALL = 2**14
 _FILTERS = {"conv": "convolution", "deconv": "deconvolution"}
 
 
+# A result with more places gives a product as good as others.
+_FEW_PLACES = 100
+
+
 def _is_correlation(op: Operation) -> bool:
-    """Whether the windows of a convolution have longer rows than its result."""
-    return op.name == "conv" and nominal(op.inputs[1].shape[-1]) > nominal(
-        op.outputs[0].shape[-1]
-    )
+    """Whether the windows of a convolution have longer rows than its result, which is few
+    places.
+    """
+    if op.name != "conv" or nominal(prod(op.outputs[0].shape[2:])) > _FEW_PLACES:
+        return False
+    return nominal(op.inputs[1].shape[-1]) > nominal(op.outputs[0].shape[-1])
 
 
 # A correlation takes as long for fewer filters than these: then it takes its time to
@@ -206,6 +219,10 @@ def _slowness(op: Operation) -> float:
     """
     if not _is_correlation(op):
         return 1.0
-    return max(_LEAST_FILTERS / op.inputs[1].shape[0], 1.0) / nominal(
+    return max(_LEAST_FILTERS / _filters_of_group(op), 1.0) / nominal(
         op.outputs[0].shape[-1]
     )
+
+
+def _filters_of_group(op: Operation) -> float:
+    return nominal(op.inputs[1].shape[0] // groups_of(op))

@@ -30,11 +30,14 @@ Function = TypeVar("Function", bound=Decompose)
 
 
 class Form(NamedTuple):
-    """What emits a form, its settings, and what must make the first operand, if any."""
+    """What emits a form, its settings, what must make the first operand, if any, and the
+    runtimes that it is for, if it is not for all.
+    """
 
     build: Decompose
     applies: Callable[[Operation], bool]
     source: str | None
+    only: Set[str]
 
 
 FORMS: dict[str, list[Form]] = {}
@@ -44,12 +47,15 @@ _chosen: Memo[object, tuple[Decompose | None]] = Memo(10_000)
 
 
 def form(
-    name: str, applies: Callable[[Operation], bool], source: str | None = None
+    name: str,
+    applies: Callable[[Operation], bool],
+    source: str | None = None,
+    only: Set[str] = frozenset(),
 ) -> Callable[[Function], Function]:
     """Enters a form of the named operation, for the settings to which it applies."""
 
     def enter(function: Function) -> Function:
-        FORMS.setdefault(name, []).append(Form(function, applies, source))
+        FORMS.setdefault(name, []).append(Form(function, applies, source, only))
         return function
 
     return enter
@@ -118,6 +124,8 @@ class _Choice(DefUse):
 
     def _applies(self, form: Form, op: Operation) -> bool:
         """Whether a form is for an operation, whatever the numbers of symbols are."""
+        if form.only and not form.only >= {*self._runtimes}:
+            return False
         try:
             applies = form.applies(op)
         except OpenExtentError:
