@@ -20,6 +20,7 @@ from nnef_grad.emit.simplify import restore
 from nnef_grad.emit.verifier import verify_order
 from nnef_grad.emit.zeros import without_residuals
 from nnef_grad.graph.bounds import nominal
+from nnef_grad.graph.display import html
 from nnef_grad.graph.ir import (
     Graph,
     Operation,
@@ -137,8 +138,6 @@ class Backward:
         return "gradient" if self.kind in ("gradient", "jacobian") else "output"
 
     def _repr_html_(self) -> str:
-        from nnef_grad.graph.display import html
-
         return html(self.graph, repr(self)[1:-1])
 
 

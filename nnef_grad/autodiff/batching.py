@@ -74,12 +74,13 @@ def _batched(
     op = _Many(emit, operation, many)
     if (rule := BATCHING.get(operation.name)) is None:
         raise op.refusal("values")
-    emit.origin = operation.origin
-    emit.naming = with_suffix(emit.called(operation.outputs[0]))
-    first, *others = rule(op)
-    if isinstance(first, float):
-        # It does not depend on the values.
-        first = emit("constant", shape=op.whole, value=(first,))
+    with emit.deriving(
+        operation.origin, with_suffix(emit.called(operation.outputs[0]))
+    ):
+        first, *others = rule(op)
+        if isinstance(first, float):
+            # It does not depend on the values.
+            first = emit("constant", shape=op.whole, value=(first,))
     results = tensors((first, *others))
     for plain, widened in zip(operation.outputs, results, strict=True):
         emit.set_hint(widened, emit.called(plain))

@@ -280,13 +280,16 @@ class _Sweep:
         shared = of_shared_parts(joins, active, self.named)
         for operation, derivation in reversed(way):
             alike = shared.get(operation, operation)
-            of_operands = chain(
-                self._pulled_back(operation, alike, derivation),
-                self._pulled_back_to_shared(operation, derivation),
-            )
-            for operand, gradient in of_operands:
-                if operand in active:
-                    self._accumulate(operand, gradient, operation)
+            with self.emit.deriving(
+                operation, partial(step_name, self.emit, operation)
+            ):
+                of_operands = chain(
+                    self._pulled_back(operation, alike, derivation),
+                    self._pulled_back_to_shared(operation, derivation),
+                )
+                for operand, gradient in of_operands:
+                    if operand in active:
+                        self._accumulate(operand, gradient, operation)
         return self._finish(seeds, ones)
 
     def _seed(self, output: Tensor, ones: bool) -> Tensor:
@@ -305,8 +308,6 @@ class _Sweep:
         if not tensors(received) or (shared and shared >= self._active(operation)):
             return ()
         assert derivation.vjp is not None
-        self.emit.origin = operation
-        self.emit.naming = partial(step_name, self.emit, operation)
         inputs = (*alike.inputs, *alike.outputs, *tensors(received))
         key = structural_key(alike, received) if derivation.is_traced else None
         build = partial(pull_back, derivation.vjp, alike, received)
@@ -336,8 +337,6 @@ class _Sweep:
         if not tensors(received):
             return ()
         assert derivation.vjp is not None
-        self.emit.origin = operation
-        self.emit.naming = partial(step_name, self.emit, operation)
         pull = partial(_pulled_back_whole, derivation.vjp)
         with located(operation.span):
             return tuple(self.separation.pull_back(operation, received, pull))
@@ -397,8 +396,6 @@ class _Sweep:
 
     def _finish(self, sources: Mapping[Tensor, Tensor], ones: bool) -> Backward:
         seeds = {} if ones else sources
-        self.emit.origin = None
-        self.emit.naming = str
         names = self.graph.names
         wrt = [names[tensor] for tensor in self.wrt]
         gradients = {x: self.supply.fresh(f"grad_{x}") for x in wrt}

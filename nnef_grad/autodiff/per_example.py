@@ -71,8 +71,9 @@ class Separation:
     ) -> list[tuple[Tensor, Tensor]]:
         """The gradients of the shared operands of an operation, with the leading axis."""
         one = _OneExample(self._emit, operation, self._examples)
-        of_one = one.received(operation.results, received)
-        pulled = pull(one.emit, one.operation, of_one)
+        with one.emit.deriving(operation):
+            of_one = one.received(operation.results, received)
+            pulled = pull(one.emit, one.operation, of_one)
         gradients = [(x, d) for x, d in pulled if x in one.shared]
         body = one.body([d for _, d in gradients])
         used = {*body.outputs, *(x for op in body.operations for x in op.inputs)}
@@ -131,8 +132,7 @@ class _OneExample:
 
     def __init__(self, emit: Emitter, operation: Operation, examples: Examples) -> None:
         self._whole_emit, self._examples = emit, examples
-        self.emit = Emitter(emit.opset)
-        self.emit.origin, self.emit.naming = operation, emit.naming
+        self.emit = Emitter(emit.opset, naming=emit.naming)
         # What stands for a tensor: that, and the place of the examples in it, if it has not
         # the leading axis.
         self.whole: dict[Tensor, tuple[Tensor, Place | None]] = {}

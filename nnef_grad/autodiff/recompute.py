@@ -261,14 +261,15 @@ class _Repeats:
         """Adds an operation, or a repetition of it."""
         operations, emit = self._graph.operations, self._emit
         op, origin = operations[run.operation], operations[run.for_operation].origin
-        read, results, emit.origin = self._versions, {}, origin
+        read, results = self._versions, dict[Tensor, Tensor]()
         delayed: dict[Tensor, Tensor] = {}
         if run.operation in self._before:
             operand = self._lifetimes.delayed[run.operation]
             if operand is not None and read.keys().isdisjoint(op.inputs):
                 latest = self._latest
                 assert latest is not None, "something is kept before it is computed"
-                delayed[operand] = self._delays.after(latest, operand)
+                with emit.deriving(origin):
+                    delayed[operand] = self._delays.after(latest, operand)
             for tensor in op.outputs:
                 hint = f"{self._graph.names[tensor]}_again"
                 again = emit.tensor(tensor.dtype, tensor.shape, hint)

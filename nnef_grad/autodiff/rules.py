@@ -308,8 +308,7 @@ def _traced(build: Build, emit: Emitter, inputs: Sequence[Tensor]) -> Body | Non
     """The body that is emitted; None where an operation is refused, to be refused for
     the tensors themselves, or has several results, which are named together.
     """
-    tracer = Emitter(emit.opset)
-    tracer.naming = lambda name: f"{name}{MARK}"
+    tracer = Emitter(emit.opset, naming=lambda name: f"{name}{MARK}")
     try:
         stand_ins = [tracer.stand_in(tensor) for tensor in inputs]
         results = build(tracer, stand_ins)

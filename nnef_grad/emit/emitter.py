@@ -21,6 +21,7 @@ from nnef_grad.ops.registry import OpSet
 from nnef_grad.ops.traits import UNIQUE
 
 Computed = Union[Call, Operation]
+Naming = Callable[[str], str]
 
 
 # ---- Operations that compute the same ----
@@ -125,6 +126,7 @@ class Emitter:
         simplify: Simplifier | None = None,
         tracker: Tracker | None = None,
         opaque: Set[Tensor] = frozenset(),
+        naming: Naming = str,
     ) -> None:
         self.opset = opset
         self.operations: list[Operation] = []
@@ -140,7 +142,7 @@ class Emitter:
         # The path of the module that they are read from, if it is known.
         self.module: tuple[str, ...] | None = None
         # Turns the name of a value inside a rule or fragment into a hint.
-        self.naming: Callable[[str], str] = str
+        self.naming = naming
         # The operations in the places of whose results other tensors were found.
         self.simplified: dict[Tensor, Call] = {}
         self._simplify = simplify
@@ -177,6 +179,21 @@ class Emitter:
         if isinstance(result, Tensor):
             return result
         return self("constant", shape=(), value=(result,))
+
+    def calling(self, naming: Naming) -> _Scope:
+        """What is emitted inside of a `with` is called so."""
+        return _Scope(self, naming, self.origin, self.span, self.module)
+
+    def deriving(
+        self, origin: Operation | None, naming: Naming | None = None
+    ) -> _Scope:
+        """What is emitted inside of a `with` is the derivative of an operation."""
+        return _Scope(self, naming or self.naming, origin, self.span, self.module)
+
+    def replacing(self, operation: Operation, naming: Naming) -> _Scope:
+        """What is emitted inside of a `with` is in the place of an operation."""
+        origin, span, module = operation.origin, operation.span, operation.module
+        return _Scope(self, naming, origin, span, module)
 
     def emit_op(
         self,
@@ -409,3 +426,30 @@ class Emitter:
             self._result(type_.item, extents, dtype, f"{hint}_{number}")
             for number, extents in enumerate(shape, start=1)
         )
+
+
+class _Scope:
+    """What is emitted inside of a `with`: what it is called, the derivative of what it is,
+    and where it comes from.
+    """
+
+    __slots__ = ("_emit", "_inside", "_outside")
+
+    def __init__(
+        self,
+        emit: Emitter,
+        naming: Naming,
+        origin: Operation | None,
+        span: Span | None,
+        module: tuple[str, ...] | None,
+    ) -> None:
+        self._emit, self._inside = emit, (naming, origin, span, module)
+
+    def __enter__(self) -> None:
+        emit = self._emit
+        self._outside = emit.naming, emit.origin, emit.span, emit.module
+        emit.naming, emit.origin, emit.span, emit.module = self._inside
+
+    def __exit__(self, *_: object) -> None:
+        emit = self._emit
+        emit.naming, emit.origin, emit.span, emit.module = self._outside

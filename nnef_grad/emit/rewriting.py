@@ -84,10 +84,15 @@ def _put(
     subject = emitter.names[operation.outputs[0]]
     # A single result has the name of the operation's.
     own = {declared[0].name: subject} if len(declared) == 1 else {}
-    emitter.naming = lambda name: own.get(name) or f"{subject}_{name}"
-    emitter.origin, emitter.span = operation.origin, operation.span
-    emitter.module = operation.module
-    with located(operation.span), number_needed_by(operation):
+
+    def naming(name: str) -> str:
+        return own.get(name) or f"{subject}_{name}"
+
+    with (
+        located(operation.span),
+        number_needed_by(operation),
+        emitter.replacing(operation, naming),
+    ):
         values = build(emitter, operation)
     for result, value in zip(operation.results, values, strict=True):
         is_array = isinstance(result, tuple)

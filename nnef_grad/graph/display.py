@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from nnef_grad.graph.ir import Graph, Operation, Tensor
-from nnef_grad.graph.printer import print_graph, print_operation
+from nnef_grad.graph.ir import Graph, Operation, Tensor, Views
+from nnef_grad.graph.printer import print_graph, print_operation, statements
 
 # The lines or rows at the beginning and at the end that are shown, and of the notes.
 FIRST, LAST = 40, 20
@@ -48,8 +48,9 @@ def _shortened(lines: list[str], first: int, last: int, note: str) -> list[str]:
     return [*lines[:first], note.format(f"{left_out:,}"), *lines[len(lines) - last :]]
 
 
-def html(graph: Graph, title: str) -> str:
+def html(graph: Graph, title: str = "") -> str:
     """A table of the operations of a graph; of many, without those in the middle."""
+    title = title or one_line(graph)[1:-1]
     more = '<tr><td colspan="4">... {} more</td></tr>'
     rows = [_row(op, graph.names) for op in graph.operations]
     rows = _shortened(rows, FIRST, LAST, more)
@@ -65,3 +66,6 @@ def _row(op: Operation, names: Mapping[Tensor, str]) -> str:
         ", ".join(dict.fromkeys(str(list(t.shape)) for t in op.outputs)),
     ]
     return f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
+
+
+Graph.views = Views(statements, one_line, shortened_text, html)

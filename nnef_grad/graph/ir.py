@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypedDict, Union, cast
+from typing import Any, ClassVar, NamedTuple, TypedDict, Union, cast
 
 from nnef_grad.base.errors import Problem
 from nnef_grad.base.frozen import FrozenDict, OpenDict, frozen
@@ -195,6 +195,15 @@ class Quantization:
     span: Span | None = field(default=None, compare=False, repr=False)
 
 
+class Views(NamedTuple):
+    """What prints a graph, and so imports it: its statements, and what a person sees."""
+
+    statements: Callable[[Graph], list[str]]
+    line: Callable[[Graph], str]
+    text: Callable[[Graph], str]
+    html: Callable[[Graph], str]
+
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class Graph:
     """A flat graph. It is equal to another one if both have the same text, comments aside.
@@ -232,6 +241,8 @@ class Graph:
     facts: tuple[str, ...] = ()
     datum_types: Mapping[str, str] = field(default_factory=dict)
     dialect: str = ""
+    # The package enters them when it is imported.
+    views: ClassVar[Views]
 
     def __post_init__(self) -> None:
         if type(self.names) not in (FrozenDict, OpenDict):
@@ -285,15 +296,11 @@ class Graph:
         """The names of the results, in the order of the signature."""
         return tuple([self.names[tensor] for tensor in self.outputs])
 
-    # These need the printer, which needs graphs.
-
     def __eq__(self, other: object) -> bool:
-        from nnef_grad.graph.printer import statements
-
         if not isinstance(other, Graph):
             return NotImplemented
         return self is other or (
-            statements(self) == statements(other)
+            self.views.statements(self) == self.views.statements(other)
             and self.quantization == other.quantization
             and self.datum_types == other.datum_types
         )
@@ -302,19 +309,13 @@ class Graph:
         return hash((self.name, len(self.inputs), len(self.operations)))
 
     def __repr__(self) -> str:
-        from nnef_grad.graph.display import one_line
-
-        return one_line(self)
+        return self.views.line(self)
 
     def __str__(self) -> str:
-        from nnef_grad.graph.display import shortened_text
-
-        return shortened_text(self)
+        return self.views.text(self)
 
     def _repr_html_(self) -> str:
-        from nnef_grad.graph.display import html
-
-        return html(self, repr(self)[1:-1])
+        return self.views.html(self)
 
 
 def tensors(values: Iterable[object]) -> tuple[Tensor, ...]:

@@ -65,7 +65,7 @@ _ENGINES = Speeds(
     6, 10, 4, 80, 12, 320, 0, 80, 1_600, 9, 200, 60, 450, 40, 20, 15, 15, 40, 0, 5_000
 )
 _ONNX = _ENGINES._replace(
-    dynamic_convolution=9, collection=280, collected_run=4_000, correlation=110
+    dynamic_convolution=9, collection=280, collected_run=4_000, correlation=150
 )
 _TRACT = Speeds(
     14, 60, 16, 200, 32, 0, 0, 120, 3_100, 16, 80, 110, 430, 34, 30, 2_000, 400, 500, 1_000,

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from nnef_grad.base.errors import UsageError
 from nnef_grad.base.source import Source
-from nnef_grad.graph.ir import Operation, Tensor
+from nnef_grad.emit.emitter import Emitter
+from nnef_grad.graph.ir import Operation, Shape, Tensor
 from nnef_grad.graph.names import with_suffix
 from nnef_grad.language.parser import parse_fragments
 from nnef_grad.language.syntax import Fragment
@@ -99,8 +100,8 @@ def of_each(
     """The results of an operation on each gradient, called by a word."""
     results = {}
     for name, gradient in gradients.items():
-        draft.emit.naming = with_suffix(name)
-        results[name] = draft.emit(operation, gradient, *operands, hint=word)
+        with draft.emit.calling(with_suffix(name)):
+            results[name] = draft.emit(operation, gradient, *operands, hint=word)
     return results
 
 
@@ -108,10 +109,10 @@ def finite(draft: Draft, gradients: Gradients) -> Tensor:
     """Whether all elements of all gradients are numbers: a logical tensor of rank 0."""
     parts = []
     for name, gradient in gradients.items():
-        draft.emit.naming = with_suffix(name)
-        size = draft.emit("abs", gradient, hint="size")
-        below = draft.emit("le", size, LARGEST, hint="below_largest")
-        parts.append(draft.reduced(below, "all_reduce", "finite"))
+        with draft.emit.calling(with_suffix(name)):
+            size = draft.emit("abs", gradient, hint="size")
+            below = draft.emit("le", size, LARGEST, hint="below_largest")
+            parts.append(draft.reduced(below, "all_reduce", "finite"))
     return _combined(draft, "and", parts, "all_finite")
 
 
@@ -121,9 +122,9 @@ def clipped(draft: Draft, gradients: Gradients, clipping: Clipping) -> Gradients
     if value is not None:
         gradients = of_each(draft, gradients, "clamp", -value, value, word="clamped")
     if norm is not None:
-        factor = _factor(draft, _CLIP_NORM, gradients, norm)
-        gradients = of_each(draft, gradients, "mul", factor, word="clipped")
-    draft.emit.origin = None
+        with draft.emit.deriving(_heading(draft, _CLIP_NORM, norm)):
+            factor = _factor(draft, gradients, norm)
+            gradients = of_each(draft, gradients, "mul", factor, word="clipped")
     return gradients
 
 
@@ -131,17 +132,22 @@ def clipped_per_example(draft: Draft, gradients: Gradients, bound: float) -> Gra
     """The sums over the examples, along the leading axis, of gradients whose norm is within
     a bound for each example.
     """
-    factor = _factor(draft, _CLIP_PER_EXAMPLE, gradients, bound, first=1)
     emit, sums = draft.emit, dict[str, Tensor]()
-    factors = emit("unsqueeze", factor, axes=[0], hint="factors")
-    for name, gradient in gradients.items():
-        emit.naming = with_suffix(name)
-        count, *shape = gradient.shape
-        rows = reshaped(emit, gradient, (count, prod(shape)), hint="rows")
-        total = emit("matmul", factors, rows, hint="clipped_row")
-        sums[name] = reshaped(emit, total, tuple(shape), hint="clipped")
-    emit.origin = None
+    shape = next(iter(gradients.values())).shape[:1]
+    with emit.deriving(_heading(draft, _CLIP_PER_EXAMPLE, bound, shape)):
+        factor = _factor(draft, gradients, bound, first=1)
+        factors = emit("unsqueeze", factor, axes=[0], hint="factors")
+        for name, gradient in gradients.items():
+            with emit.calling(with_suffix(name)):
+                sums[name] = _clipped_sum(emit, factors, gradient)
     return sums
+
+
+def _clipped_sum(emit: Emitter, factors: Tensor, gradient: Tensor) -> Tensor:
+    count, *shape = gradient.shape
+    rows = reshaped(emit, gradient, (count, prod(shape)), hint="rows")
+    total = emit("matmul", factors, rows, hint="clipped_row")
+    return reshaped(emit, total, tuple(shape), hint="clipped")
 
 
 def noisy(draft: Draft, gradients: Gradients, deviation: float) -> Gradients:
@@ -153,26 +159,26 @@ def noisy(draft: Draft, gradients: Gradients, deviation: float) -> Gradients:
     scaled = of_each(draft, noise, "mul", deviation, word="scaled_noise")
     results = {}
     for name, gradient in gradients.items():
-        draft.emit.naming = with_suffix(name)
-        results[name] = draft.emit("add", gradient, scaled[name], hint="noisy")
+        with draft.emit.calling(with_suffix(name)):
+            results[name] = draft.emit("add", gradient, scaled[name], hint="noisy")
     return results
 
 
-def _factor(
-    draft: Draft, heading: Fragment, gradients: Gradients, bound: float, first: int = 0
-) -> Tensor:
-    """The factor that keeps the norm of all axes from the first one on within a bound. It is
-    listed under an invocation, as if it were an operation.
-    """
-    emit, settings = draft.emit, {"norm": bound}
-    shape = next(iter(gradients.values())).shape[:first]
-    result = emit.tensor("scalar", shape, "factor")
-    emit.origin = Operation(heading, (), settings, (result,))  # type: ignore[arg-type]
-    parts = []
+def _heading(
+    draft: Draft, fragment: Fragment, bound: float, shape: Shape = ()
+) -> Operation:
+    """The invocation under which factors are listed, as if it were an operation."""
+    result, settings = draft.emit.tensor("scalar", shape, "factor"), {"norm": bound}
+    return Operation(fragment, (), settings, (result,))  # type: ignore[arg-type]
+
+
+def _factor(draft: Draft, gradients: Gradients, bound: float, first: int = 0) -> Tensor:
+    """The factor that keeps the norm of all axes from the first one on within a bound."""
+    emit, parts = draft.emit, []
     for name, gradient in gradients.items():
-        emit.naming = with_suffix(name)
-        square = emit("sqr", gradient, hint="square")
-        parts.append(draft.reduced(square, "sum_reduce", "squares", first))
+        with emit.calling(with_suffix(name)):
+            square = emit("sqr", gradient, hint="square")
+            parts.append(draft.reduced(square, "sum_reduce", "squares", first))
     norm = emit("sqrt", _combined(draft, "add", parts, "square_norm"), hint="norm")
     divisor = emit("add", norm, _SMALL, hint="divisor")
     ratio = emit("div", bound, divisor, hint="ratio")
@@ -184,7 +190,6 @@ def _combined(
 ) -> Tensor:
     """Tensors of one shape, made one by an operation of two."""
     emit = draft.emit
-    emit.naming = str
     whole = reduce(lambda x, y: emit(operation, x, y, hint=f"{word}_of_some"), parts)
     emit.set_hint(whole, word)
     return whole

@@ -108,10 +108,10 @@ def with_losses(
         targets[name] = draft.external(f"target_{name}", *target)
         subject, warning = _subject(settled, output, draft)
         warnings += warning
-        parts.append(_loss(draft, *subject, targets[name], name, int(per_example)))
+        with draft.emit.calling(with_suffix(name)):
+            parts.append(_loss(draft, *subject, targets[name], int(per_example)))
     parts += [_penalty(draft, name, by) for name, by in penalties.items()]
     emit = draft.emit
-    emit.naming = str
     total = reduce(lambda x, y: emit("add", x, y, hint="loss"), parts)
     each = [draft.named(total, "loss_per_example")] if per_example else []
     divisor = total.shape[0] if averages and total.rank else 1
@@ -222,12 +222,10 @@ def _loss(
     recipe: Recipe,
     output: Tensor,
     target: Tensor,
-    name: str,
     first_axis: int,
 ) -> Tensor:
     """The loss of an output, a reduction of the axes from the first one on."""
     emit = draft.emit
-    emit.naming = with_suffix(name)
     first, second, *others = recipe.fragment.parameters
     values = {first.name: output, second.name: target}
     values |= {p.name: recipe.setting(p) for p in others}
@@ -294,10 +292,10 @@ def _penalty(draft: Draft, name: str, factor: float) -> Tensor:
     gradient is the variable times the factor.
     """
     emit = draft.emit
-    emit.naming = with_suffix(name)
-    square = emit("sqr", draft.tensor(name), hint="square")
-    total = draft.reduced(square, "sum_reduce", "squares")
-    return emit("mul", total, 0.5 * factor, hint="penalty")
+    with emit.calling(with_suffix(name)):
+        square = emit("sqr", draft.tensor(name), hint="square")
+        total = draft.reduced(square, "sum_reduce", "squares")
+        return emit("mul", total, 0.5 * factor, hint="penalty")
 
 
 def matrices(graph: Graph) -> Iterator[str]:

@@ -87,20 +87,19 @@ class _Optimizers:
         values = dict(zip(OPTIMIZER.begins, (variable, gradient), strict=True))
         values |= _settings(recipe, rate)
         unused = {p.name: 0.0 for p in state_parameters(recipe.fragment)}
-        emit.naming = with_suffix(name)
         subject = emit.tensor("scalar", variable.shape, NEW + name)
-        emit.origin = _heading(recipe, {**values, **held}, subject)
+        heading = _heading(recipe, {**values, **held}, subject)
         before = len(emit.operations)
-        results = recipe.emit(emit, {**values, **unused, **held})
-        self._name_shared(emit.operations[before:], recipe, f"_{name}")
-        for state, tensor in held.items():
-            # What is shared gets its new value once.
-            if tensor not in self.new_states:
-                value = results[NEW + state]
-                if not isinstance(value, Tensor):
-                    value = emit("constant", shape=tensor.shape, value=(value,))
-                self.new_states[tensor] = value
-        emit.origin = None
+        with emit.deriving(heading, with_suffix(name)):
+            results = recipe.emit(emit, {**values, **unused, **held})
+            self._name_shared(emit.operations[before:], recipe, f"_{name}")
+            for state, tensor in held.items():
+                # What is shared gets its new value once.
+                if tensor not in self.new_states:
+                    value = results[NEW + state]
+                    if not isinstance(value, Tensor):
+                        value = emit("constant", shape=tensor.shape, value=(value,))
+                    self.new_states[tensor] = value
         new: Tensor = results[NEW + "variable"]
         return new
 
@@ -110,7 +109,6 @@ class _Optimizers:
         factor = recipe.settings.get(FACTOR, 1.0)
         if isinstance(rate, Tensor) and factor != 1.0:
             emit = self._draft.emit
-            emit.naming = str
             word = f"{self._group(recipe)}_{LEARNING_RATE}"
             rate = emit("mul", rate, factor, hint=word)
             self.shared.add(rate)

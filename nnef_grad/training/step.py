@@ -460,7 +460,6 @@ class _Assembly:
         finite, nothing changes.
         """
         emit = draft.emit
-        emit.naming = str
         values = {}
         for variable, value in carried.items():
             if is_finite is not None:

@@ -56,8 +56,8 @@ def cast_variables(
         if is_copied or (op.name == "variable" and op.attributes["label"] in labels):
             (x,) = op.outputs
             if x not in variables:
-                emitter.naming = with_prefix(graph.names[x])
-                casts[x] = _cast(emitter, x)
+                with emitter.calling(with_prefix(graph.names[x])):
+                    casts[x] = _cast(emitter, x)
     operations = tuple(emitter.operations)
     names = emitter.assigned_names(operations, reserved=graph.tensors)
     outputs = tuple(casts.get(x, x) for x in graph.outputs)
@@ -84,12 +84,12 @@ class _Blocks:
         if is_gather and op.attributes["axis"] == 0 and op.inputs[0].rank == 2:
             attributes: Any = {**op.attributes, "datum_type": "f32"}
             return replace(op, attributes=attributes)
-        return substitute(op, {x: self._single(op, x) for x in read})
+        with self._emit.deriving(op.origin):
+            return substitute(op, {x: self._single(op, x) for x in read})
 
     def _single(self, op: Operation, x: Tensor) -> Tensor:
         """All numbers of a variable, once another operand of its reader is there."""
         emit, count = self._emit, x.shape[0]
-        emit.naming, emit.origin = str, op.origin
         if count not in self._rows:
             bounds: Any = {"start": 0, "end": count, "step": 1, "dtype": "integer"}
             self._rows[count] = tract_core(emit, "range", hint="rows", **bounds)
@@ -98,12 +98,16 @@ class _Blocks:
         if (latest := next(others, None)) is not None:
             rows = self._delays.after(latest, rows)
         if (x, rows) not in self._singles:
-            emit.naming = with_prefix(self._names[x])
-            lines = reshaped(emit, x, (count, prod(x.shape[1:])), "lines")
-            setting: Any = {"axis": 0, "datum_type": "f32", "hint": "single"}
-            singles = tract_core(emit, "gather", lines, rows, **setting)
-            self._singles[x, rows] = reshaped(emit, singles, x.shape, "single")
+            with emit.calling(with_prefix(self._names[x])):
+                self._singles[x, rows] = _all_of(emit, x, rows)
         return self._singles[x, rows]
+
+
+def _all_of(emit: Emitter, x: Tensor, rows: Tensor) -> Tensor:
+    lines = reshaped(emit, x, (x.shape[0], prod(x.shape[1:])), "lines")
+    setting: Any = {"axis": 0, "datum_type": "f32", "hint": "single"}
+    singles = tract_core(emit, "gather", lines, rows, **setting)
+    return reshaped(emit, singles, x.shape, "single")
 
 
 def _multiplies(op: Operation, read: set[Tensor]) -> bool:
