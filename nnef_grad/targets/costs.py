@@ -68,7 +68,7 @@ _ONNX = _ENGINES._replace(
     dynamic_convolution=9, collection=280, collected_run=4_000, correlation=150
 )
 _TRACT = Speeds(
-    14, 60, 16, 200, 32, 0, 0, 120, 3_100, 16, 80, 110, 430, 34, 30, 2_000, 400, 500, 1_000,
+    14, 60, 16, 200, 28, 0, 0, 230, 3_100, 16, 80, 110, 430, 34, 30, 2_000, 400, 500, 1_000,
     500,
 )  # fmt: skip
 _INTERPRETER = Speeds(

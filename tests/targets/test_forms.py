@@ -367,6 +367,23 @@ def test_each_runtime_has_the_form_that_it_is_fast_at() -> None:
     assert counts["khronos"]["matmul"] == 0
 
 
+@pytest.mark.parametrize(
+    ("channels", "filters", "groups"), [(64, 64, 1), (64, 16, 1), (32, 32, 4)]
+)
+def test_one_convolution_collects_the_windows_of_all_images(
+    channels: int, filters: int, groups: int
+) -> None:
+    """The gradient of a filter in ONNX Runtime: the images, or the filters, come last."""
+    text = Setting(8, channels, filters, groups, 28, padding=(1, 1)).text("conv", 2)
+    counts = lowered_names(text, "onnx", wrt=["w"])
+    assert counts["conv"] == 1
+    assert counts["matmul"] == counts["concat"] == counts["pad"] == 0
+    # Other engines unroll such a filter, or wait for a kernel that is as large as an image.
+    for target in ("onnx-portable", "khronos", "portable"):
+        others = lowered_names(text, target, wrt=["w"])
+        assert others["matmul"] or others["conv"] == 1
+
+
 # A fully connected layer, for a batch.
 CONNECTED = """\
 x = external(shape = [{0}, 500]);
