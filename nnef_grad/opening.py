@@ -93,13 +93,13 @@ class Opened:
         return re.sub(r"'(\w+)'", lambda m: f"'{names.get(m[1], m[1])}'", message)
 
     def names(self, backward: Backward) -> dict[str, str]:
-        """What tensors are called in a file, and their gradients, by their names here."""
+        """The names of tensors in a file, and of their gradients, by their names here."""
         names = dict(self.in_file.names) if self.in_file else {}
         named = backward.gradients.items() if names else ()
         return names | {own: self.called(name, own) for name, own in named}
 
     def called(self, name: str, gradient: str) -> str:
-        """What the gradient of a tensor is called in a file."""
+        """The name of the gradient of a tensor in a file."""
         return self.in_file.after(name, gradient) if self.in_file else gradient
 
     def shapes(self, backward: Backward) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def find_activity(
 
 
 def no_derivative(operation: Operation, limit: str) -> Problem:
-    """What is wrong with an operation that has no derivative, within a limit."""
+    """The problem of an operation that has no derivative, within a limit."""
     what = f"'{operation.name}' has no derivative{f' {limit}' if limit else ''}"
     advice = f"write a rule '{operation.name}_vjp', or choose wrt and outputs"
     return Problem(f"{what}: {advice} without it in between", operation.span)

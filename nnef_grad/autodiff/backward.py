@@ -100,7 +100,7 @@ class Backward:
 
     @property
     def axes(self) -> PerExample:
-        """What the derivatives of this graph, for each example, have as `per_example`."""
+        """The `per_example` of the derivatives of this graph for each example."""
         if not self.per_example:
             return False
         graph, own = self.graph, self.example_axes

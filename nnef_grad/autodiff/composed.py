@@ -1,4 +1,4 @@
-"""What follows a first differentiation: functions of its gradients, and other names."""
+"""Steps after a first differentiation: functions of its gradients, and other names."""
 
 from __future__ import annotations
 

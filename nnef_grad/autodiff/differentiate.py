@@ -438,7 +438,7 @@ class _Sweep:
         )
 
     def _told(self, target: Tensor) -> str:
-        """What the gradient with respect to a tensor is."""
+        """The entry for the gradient with respect to a tensor."""
         separation = self.separation
         is_apart = separation is not None and separation.is_shared(target)
         each = ", for each example" if is_apart or target in self.single else ""
@@ -457,7 +457,7 @@ class _Sweep:
         return self.emit.pin_name(confined, name)
 
     def _warnings(self, graph: Graph) -> Iterator[str]:
-        """What the user of the backward graph should know."""
+        """Notes for the user of the backward graph."""
         names = self.graph.names
         outputs = " and ".join(f"'{names[output]}'" for output in self.outputs)
         way = " other than through what is stopped" if self.stopped else ""

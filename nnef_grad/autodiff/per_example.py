@@ -39,7 +39,7 @@ def separated(
     wrt: Sequence[Tensor],
     active: Iterable[Tensor],
 ) -> tuple[Axes, Set[Tensor], Separation | None]:
-    """What tells the examples of a graph apart: their axes, with those of `wrt`; shared tensors
+    """The separation of the examples of a graph: their axes, with those of `wrt`; shared tensors
     whose gradients get an axis for the one example that there is; and the gradients for each
     of several.
     """
@@ -146,7 +146,7 @@ class _OneExample:
         self.operation = _of_one(operation, stand_ins)
 
     def _stand_in(self, tensor: Tensor, place: Place | None) -> Tensor:
-        """What a tensor is for one example: itself, if it is shared."""
+        """The stand-in for a tensor in one example: itself, if it is shared."""
         if place is None:
             self.shared.add(tensor)
             self.emit.append(external(tensor))
@@ -177,7 +177,7 @@ class _OneExample:
         return self._new(gradients, gradients.shape[1:], None)
 
     def body(self, gradients: Sequence[Tensor]) -> Graph:
-        """What was emitted for gradients."""
+        """The body of the operations emitted for gradients."""
         operations = tuple(self.emit.operations)
         outputs = [x for op in operations for x in op.outputs]
         named = self._whole_emit.names

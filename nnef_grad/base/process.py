@@ -1,4 +1,4 @@
-"""What belongs to the whole process: results that are kept, and the garbage collector.
+"""The state of the whole process: results that are kept, and the garbage collector.
 
 Few results are kept: graphs are made of the same few operations again and again, and what a
 declaration, a shape function, a cost or the tables of the grammar say of one depends on

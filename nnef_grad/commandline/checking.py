@@ -45,7 +45,7 @@ class Checking:
 
     @cached_property
     def progress(self) -> console.Progress:
-        """What a person looks at meanwhile."""
+        """The display of progress for a person."""
         return console.Progress(shown=not self.quiet and not self.as_json)
 
     def refuse(self, others: Sequence[str]) -> None:

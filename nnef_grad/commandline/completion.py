@@ -62,7 +62,7 @@ def _items(before: str, found: Iterable[str], last: str) -> list[CompletionItem]
 
 
 def _found(model: Path, find: Find) -> list[str]:
-    """What a function finds in a model, called as its file calls it."""
+    """The names that a function finds in a model, as in its file."""
     if model.suffix != ".onnx":
         return [*find(nnef_grad.load(model))]
     read = nnef_grad.interop.from_onnx(model)
@@ -87,7 +87,7 @@ def variables(graph: Graph) -> Iterable[str]:
 
 
 def open_sizes(graph: Graph) -> Iterable[str]:
-    """What open sizes are called."""
+    """The names of open sizes."""
     from nnef_grad.graph.symbols import symbols
 
     return symbols(graph)

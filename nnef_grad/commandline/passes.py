@@ -1,4 +1,4 @@
-"""What passes have made of a graph, printed for those who work on them."""
+"""The graph after each pass, printed for those who work on them."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def are_equal_where(
 
 
 class _Numbering:
-    """What stands for each tensor: the first one that is equal, or what is uniform."""
+    """The representative of each tensor: the first one that is equal, or a uniform value."""
 
     def __init__(self, known: Mapping[Tensor, bool]) -> None:
         self._alike: dict[Tensor, Any] = {
@@ -60,7 +60,7 @@ class _Numbering:
         self._bases: dict[Tensor, Tensor] = {}
 
     def of(self, x: Tensor) -> Any:
-        """What stands for a tensor."""
+        """The representative of a tensor."""
         return self._alike.get(x, x)
 
     def enter(self, op: Operation) -> None:
@@ -82,7 +82,7 @@ class _Numbering:
         self._alike.update(zip(op.outputs, first.outputs, strict=True))
 
     def _reshaped(self, result: Tensor, x: Tensor) -> tuple[Any, object]:
-        """What a tensor was before it was reshaped, if that has the shape; a key for others."""
+        """The tensor before a reshape, if it has the shape; a key for others."""
         base = self._bases[result] = self._bases.get(x, x)
         return _fitting(result.shape, base), (base, result.shape)
 

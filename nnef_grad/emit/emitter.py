@@ -181,17 +181,17 @@ class Emitter:
         return self("constant", shape=(), value=(result,))
 
     def calling(self, naming: Naming) -> _Scope:
-        """What is emitted inside of a `with` is called so."""
+        """A scope: names for the operations emitted inside of a `with`."""
         return _Scope(self, naming, self.origin, self.span, self.module)
 
     def deriving(
         self, origin: Operation | None, naming: Naming | None = None
     ) -> _Scope:
-        """What is emitted inside of a `with` is the derivative of an operation."""
+        """A scope, inside of which derivatives of an operation are emitted."""
         return _Scope(self, naming or self.naming, origin, self.span, self.module)
 
     def replacing(self, operation: Operation, naming: Naming) -> _Scope:
-        """What is emitted inside of a `with` is in the place of an operation."""
+        """A scope, inside of which replacements of an operation are emitted."""
         origin, span, module = operation.origin, operation.span, operation.module
         return _Scope(self, naming, origin, span, module)
 
@@ -429,8 +429,8 @@ class Emitter:
 
 
 class _Scope:
-    """What is emitted inside of a `with`: what it is called, the derivative of what it is,
-    and where it comes from.
+    """The names of operations emitted inside of a `with`, the operation that they are the
+    derivative of, and their place in the source.
     """
 
     __slots__ = ("_emit", "_inside", "_outside")

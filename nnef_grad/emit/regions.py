@@ -92,7 +92,7 @@ class _Axis(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a fragment may ask of it, by the names of parameters."""
+        """The values that a fragment may ask for, by the names of parameters."""
         numbers = [float(i) for i in range(self.extent)]
         return {
             "first": self.first,

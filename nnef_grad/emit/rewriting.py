@@ -157,7 +157,7 @@ class DefUse:
         return (op for op in self._graph.operations if op.name in names)
 
     def fact(self, find: Callable[[Graph], Fact]) -> Fact:
-        """What a function finds out about the whole graph, once."""
+        """The analysis of the whole graph by a function, done once."""
         if find not in self._facts:
             self._facts[find] = find(self._graph)
         return cast("Fact", self._facts[find])

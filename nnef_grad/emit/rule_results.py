@@ -1,4 +1,4 @@
-"""What rules return: the shapes of results, inferred once, and gradients. It is checked, in
+"""The results of rules: shapes, inferred once, and gradients. They are checked, in
 number and kind, before anything relies on it.
 
 Nothing here knows where a rule comes from: a rule of the user's in Python can return

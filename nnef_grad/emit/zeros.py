@@ -93,7 +93,7 @@ def _is_zero(op: Operation, zeros: set[Tensor]) -> bool:
 
 
 def _addend(op: Operation, zeros: set[Tensor]) -> Tensor | None:
-    """What is added to zeros, if it has the shape of the sum."""
+    """The other summand of zeros, if it has the shape of the sum."""
     if op.name not in ("add", "sub"):
         return None
     x, y = op.operands

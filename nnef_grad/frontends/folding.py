@@ -101,7 +101,7 @@ def _arrays(type_: Type, value: Any, dtype: str | None) -> Any:
 
 
 def _each(function: Callable[[Any], Any], value: Any) -> Any:
-    """What a function makes of a value, or a tuple for those of an array."""
+    """The result of a function for a value, or a tuple for those of an array."""
     if isinstance(value, (list, tuple)):
         return tuple(_each(function, item) for item in value)
     return function(value)

@@ -315,7 +315,7 @@ class Reading(Evaluator):
                 (self.whole[made],) = fold(fragment, values, None, self.spend)
 
     def _as_extents(self, value: Any) -> Any:
-        """What is known of an operand of scalars, as integers where it is whole."""
+        """The known value of an operand of scalars, as integers where it is whole."""
         if isinstance(value, Tensor):
             if value in self.whole:
                 return self.whole[value]

@@ -1,4 +1,4 @@
-"""What extents with symbols are made of (extents.py): symbols, quotients, and the least or
+"""The atoms of extents with symbols (extents.py): symbols, quotients, and the least or
 greatest of several extents. Nothing is computed here.
 """
 
@@ -57,7 +57,7 @@ _serials = count()
 
 @frozen(slots=False, eq=False)
 class Known:
-    """What is known of the expressions of a network, beside the ranges of its symbols.
+    """Facts about the expressions of a network, beside the ranges of its symbols.
 
     Attributes:
         values: what quotients and extremes are otherwise, by their texts.

@@ -1,4 +1,4 @@
-"""What is known of the numbers that an extent can be: bounds, and examples."""
+"""The numbers that an extent can be: bounds, and examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a network says of its symbols: facts, learned while its graph is made.
+"""The facts of a network about its symbols, learned while its graph is made.
 
 An operation that is only defined if two extents are equal makes them equal from there on,
 and one that is only defined if an extent is large enough gives a symbol a range:
@@ -72,7 +72,7 @@ _MOST_FACTORS = 3
 
 
 class Facts:
-    """What is known of the symbols of a network.
+    """The knowledge about the symbols of a network.
 
     Attributes:
         place: what is read at present.

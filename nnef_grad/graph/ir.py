@@ -196,7 +196,7 @@ class Quantization:
 
 
 class Views(NamedTuple):
-    """What prints a graph, and so imports it: its statements, and what a person sees."""
+    """Printers of a graph, which import it: its statements, and its views for a person."""
 
     statements: Callable[[Graph], list[str]]
     line: Callable[[Graph], str]

@@ -49,13 +49,13 @@ def symbol_of(name: str, least: int = 1, most: int = LONGEST_AXIS - 1) -> Any:
 
 
 def facts_learned() -> tuple[str, ...]:
-    """What the network that is read says of its symbols, a sentence each."""
+    """The facts of the network that is read about its symbols, a sentence each."""
     facts = _CURRENT.get()
     return () if facts is None else facts.texts()
 
 
 def decided_sizes() -> str:
-    """What has decided the sizes of the network that is read, as a part of a message."""
+    """The reason for the sizes of the network that is read, as a part of a message."""
     facts = current_facts()
     told = "; ".join(facts.decisions()) if facts is not None else ""
     return f" ({told})" if told else ""

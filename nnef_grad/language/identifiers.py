@@ -42,5 +42,5 @@ def escaped(text: str) -> str:
 
 
 def unescaped(text: str) -> str:
-    """What is between the quotes of a string: a backslash takes the next character."""
+    """The text between the quotes of a string: a backslash takes the next character."""
     return _ESCAPED.sub(r"\1", text) if "\\" in text else text

@@ -74,7 +74,7 @@ def mirrored(
 
 
 def left_by(padding: Sequence[Ends], shape: Shape) -> dict[int, Ends]:
-    """What negative padding leaves of each axis."""
+    """The part of each axis that negative padding leaves."""
     return {
         axis: (maximum(-before, 0), extent - maximum(-after, 0))
         for axis, (extent, (before, after)) in enumerate(

@@ -65,7 +65,7 @@ def range_rule(*names: str) -> Callable[[Function], Function]:
 
 
 def union(*ranges: Range) -> Range:
-    """What has the elements of all of some tensors."""
+    """The concatenation of some tensors."""
     lower, upper, are_finite = zip(*ranges, strict=True)
     return Range(min(lower), max(upper), all(are_finite))
 

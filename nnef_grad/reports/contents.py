@@ -90,7 +90,7 @@ _STEPS = ("A training step", "The gradients of a batch")
 
 
 def _headings(forward: Graph, backward: Backward) -> Json:
-    """What the graphs are, in a line; of a step, also by which loss and optimizer."""
+    """The title of the graphs, in a line; of a step, also by which loss and optimizer."""
     line = summary(forward, backward).removeprefix(f"{forward.name}: ")
     head = next(iter(backward.graph.notes), "")
     if not head.startswith(_STEPS):

@@ -1,4 +1,4 @@
-"""What is passed to a function of named inputs, as Python passes arguments."""
+"""The arguments of a function of named inputs, as Python passes them."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def _named_axes(opened: Opened, per_example: PerExample) -> PerExample:
 
 
 class _Names(NamedTuple):
-    """What the model calls tensors, by their names in the graph.
+    """The names of tensors in the model, by their names in the graph.
 
     Attributes:
         names: those that differ.
@@ -257,7 +257,7 @@ class _Names(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Results:
-    """What a function returns.
+    """The results of a function.
 
     Attributes:
         outputs: the outputs of the model, by name.

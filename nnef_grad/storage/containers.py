@@ -212,7 +212,7 @@ def open_container(path: PathLike) -> Container:
 
 
 def _foreign(name: str, head: bytes) -> str | None:
-    """What a file is that no model is stored in, by its name and its first bytes."""
+    """The kind of a file that no model is stored in, by its name and its first bytes."""
     found = (what for start, what in _FOREIGN.items() if head.startswith(start))
     what = next(found, None)
     is_binary = what is not None or min(head, default=_LEAST) < _LEAST

@@ -100,7 +100,7 @@ def text_of(file: BinaryIO, name: str, before: bytes = b"") -> Source:
 
 
 class Part(ABC):
-    """What is, or becomes, a file of a model, of so many bytes."""
+    """The content of a file of a model, of so many bytes."""
 
     size: int
     # Its position in its container: reading in this order is fastest.

@@ -92,6 +92,8 @@ FOLDING = {"tract", "tract-standard", "onnx", "engines", "openvino", "converter"
 COLLECTING = FOLDING
 # A deconvolution is a convolution for them, with zeros between the elements.
 SPREADING = {"tract", "tract-standard"}
+# A computed filter may have extents that are known when they run.
+OPEN_FILTERS = {"onnx"}
 
 
 def data_of(operations: Iterable[Operation]) -> set[Tensor]:
@@ -106,8 +108,7 @@ def data_of(operations: Iterable[Operation]) -> set[Tensor]:
 def cost(operations: Sequence[Operation], runtime: str) -> float:
     """The nanoseconds that a runtime takes for operations, in their order."""
     filters = (op.operands[1] for op in operations if op.name in _FILTERS)
-    if any(has_symbols(shape_of(w)) for w in filters):
-        # No runtime has filters whose extents have symbols.
+    if runtime not in OPEN_FILTERS and any(has_symbols(shape_of(w)) for w in filters):
         return inf
     speeds: dict[str, float] = SPEEDS[runtime]._asdict()
     kinds = work(operations, runtime).items()
@@ -135,7 +136,10 @@ def work(operations: Sequence[Operation], runtime: str) -> dict[str, float]:
             count = nominal(multiply_adds(op))
             kind = _kind_of_product(op, data)
             total[kind] += count * slowness / 1000
-            if kind == "dynamic_convolution" and prod(op.inputs[1].shape[2:]) > 1:
+            if (
+                kind == "dynamic_convolution"
+                and nominal(prod(op.inputs[1].shape[2:])) > 1
+            ):
                 collected = count / _filters_of_group(op) / 1000
                 total["collection"] += collected
                 total["collected_run"] += collected / nominal(op.outputs[0].shape[-1])
@@ -155,10 +159,10 @@ def _kind_of_memory(op: Operation) -> str:
     if op.name == "transpose":
         return "transposition" if _moves_one_axis(op) else "shuffle"
     if op.name == "slice" and max(op.attributes["stride"], default=1) > 1:
-        run = prod(op.inputs[0].shape[max(op.attributes["axes"]) + 1 :])
+        run = nominal(prod(op.inputs[0].shape[max(op.attributes["axes"]) + 1 :]))
         return "shuffle" if 1 < run < _SHORT else "transposition"
     if op.name == "concat":
-        run = prod(op.inputs[0].shape[op.attributes["axis"] :])
+        run = nominal(prod(op.inputs[0].shape[op.attributes["axis"] :]))
         return "shuffle" if run < _SHORT else "copies"
     if op.name == "matmul" and outer_product(op):
         return "column_by_row"
@@ -219,9 +223,10 @@ def _slowness(op: Operation) -> float:
     """
     if not _is_correlation(op):
         return 1.0
-    return max(_LEAST_FILTERS / _filters_of_group(op), 1.0) / nominal(
-        op.outputs[0].shape[-1]
-    )
+    each = _filters_of_group(op)
+    # Groups of one filter have a speed of their own.
+    filters = each if each > 1 else op.inputs[1].shape[0]
+    return max(_LEAST_FILTERS / filters, 1.0) / nominal(op.outputs[0].shape[-1])
 
 
 def _filters_of_group(op: Operation) -> float:

@@ -111,7 +111,7 @@ def _put(op: Operation, near: DefUse) -> Decompose | None:
 
 
 class _Choice(NamedTuple):
-    """What a comparison with positions chooses, zeros elsewhere, and its shape beside them."""
+    """The choice by a comparison with positions, zeros elsewhere, and its shape beside them."""
 
     hits: Hits
     chosen: Operand

@@ -30,7 +30,7 @@ Function = TypeVar("Function", bound=Decompose)
 
 
 class Form(NamedTuple):
-    """What emits a form, its settings, what must make the first operand, if any, and the
+    """The function that emits a form, its settings, the producer that it needs, if any, and the
     runtimes that it is for, if it is not for all.
     """
 
@@ -133,7 +133,7 @@ class _Choice(DefUse):
         return applies and (form.source is None or self._source(op) is not None)
 
     def _source(self, op: Operation) -> Operation | None:
-        """What made the first operand, for nothing else, if there is a form of both."""
+        """The producer of the first operand, for nothing else, if there is a form of both."""
         source = self.producers[op.inputs[0]]
         is_own = source.name in {form.source for form in FORMS[op.name]}
         return source if is_own and self.uses[op.inputs[0]] == 1 else None

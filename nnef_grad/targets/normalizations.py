@@ -78,7 +78,7 @@ def _is_worth_it(conv: Operation) -> bool:
 def _forms(
     conv: Operation, near: DefUse, is_shared: bool
 ) -> dict[Operation, Decompose]:
-    """What is put in place of operations; nothing where others read the result."""
+    """The replacements of operations; none where others read the result."""
     (c,) = conv.outputs
     readers = near.readers.get(c, ())
     norms = [op for op in readers if _is_normalization(op, c)]

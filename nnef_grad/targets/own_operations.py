@@ -78,7 +78,7 @@ _DECLARATIONS = FragmentFile(
 
 
 class _Own(NamedTuple):
-    """What an operation computes on arrays, and its shape, by default that of x."""
+    """The function of an operation on arrays, and its shape, by default that of x."""
 
     evaluate: Evaluation
     shape: ShapeFunction = lambda x, *others, **attributes: x
@@ -185,7 +185,7 @@ def put_own(graph: Graph, runtimes: Container[str]) -> Graph:
 
 
 def first_of(finds: Sequence[Find], op: Operation, near: DefUse) -> Decompose | None:
-    """What the last of several finds, or else the one before it."""
+    """The finding of the last of several, or else of the one before it."""
     forms = (find(op, near) for find in reversed(finds))
     return next((form for form in forms if form is not None), None)
 

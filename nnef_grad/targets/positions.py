@@ -35,7 +35,7 @@ def of_rank(shape: Shape, rank: int) -> Shape:
 
 
 def hits_of(condition: Operand, near: DefUse) -> Hits | None:
-    """What a comparison of indices with positions is made of; None for another tensor."""
+    """The parts of a comparison of indices with positions; None for another tensor."""
     equal = near.producer(condition)
     if equal is not None and equal.name == "squeeze":
         return _squeezed(hits_of(equal.operands[0], near), equal.attributes["axes"])

@@ -34,7 +34,7 @@ class _Product(NamedTuple):
 
 
 def _product(op: Operation, near: DefUse) -> _Product | None:
-    """What a product is of; None for another one."""
+    """The factors of a product; None for another one."""
     ones = near.producer(op.operands[0])
     if ones is None or ones.name != "select" or op.attributes["transposeB"]:
         return None

@@ -86,7 +86,7 @@ def _beginning(step: Step) -> Graph:
 def _description(
     step: Step, own: InFile, path: PathLike, start: PathLike
 ) -> dict[str, Any]:
-    """What inputs and outputs are for, by their names in the file."""
+    """The roles of inputs and outputs, by their names in the file."""
 
     def called(name: str) -> str:
         return own.names.get(name, name)

@@ -1,4 +1,4 @@
-"""What training changes in a forward graph before it is differentiated: rows of tables for
+"""Changes of a forward graph for training, before it is differentiated: rows of tables for
 padding, quantization, and batch normalization by the statistics of the batch.
 """
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from support.checks import document
 
 import nnef_grad
@@ -37,6 +38,42 @@ def test_a_gradient_from_a_product_is_multiplied_by_a_mask() -> None:
     text = lowered(RELU)
     assert "mul(grad_x_mask, grad_h)" in text
     assert "select" not in text
+
+
+def of_any_size(shape: str, stride: int) -> str:
+    text = document(
+        f"x = external(shape = {shape});\nw = external(shape = [6, 4, 3, 3]);\n"
+        f"y = conv(x, w, 0.0, padding = [(1, 1), (1, 1)], stride = [{stride}, {stride}]);",
+        "x, w",
+    )
+    symbols = "".join(f"extension tract_symbol {name};\n" for name in "NHW")
+    return text.replace("graph net", f"{symbols}graph net")
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("shape", ["[N, 4, 9, 8]", "[2, 4, H, W]", "[N, 4, H, W]"])
+def test_filters_as_large_as_an_image_of_any_size(shape: str, stride: int) -> None:
+    """The gradient of a filter is one convolution of the images side by side, whose filter
+    has extents that are known when it runs.
+    """
+    graph = nnef_grad.loads(of_any_size(shape, stride))
+    backward = nnef_grad.differentiate(graph, wrt=["w"]).graph
+    lowered = nnef_grad.lower(backward, "onnx").graph
+    names = [op.name for op in lowered.operations]
+    assert names.count("conv") == 1
+    assert "matmul" not in names
+    run, draw = find_runtime("onnxruntime").compile(backward), np.random.default_rng(0)
+    for batch, height in ((2, 9), (3, 9)) if "9" in shape else ((2, 7), (2, 12)):
+        x = torch.from_numpy(draw.standard_normal((batch, 4, height, 8)))
+        w = torch.from_numpy(draw.standard_normal((6, 4, 3, 3))).requires_grad_()
+        y = torch.nn.functional.conv2d(x, w, padding=1, stride=stride)
+        dy = torch.from_numpy(draw.standard_normal(tuple(y.shape)))
+        fed = {"x": x, "w": w, "grad_y": dy}
+        (found,) = run(
+            [fed[n].detach().numpy().astype(np.float32) for n in backward.input_names]
+        )
+        (expected,) = torch.autograd.grad(y, w, dy)
+        np.testing.assert_allclose(found, expected.numpy(), rtol=1e-4, atol=1e-4)
 
 
 MASKED = document(

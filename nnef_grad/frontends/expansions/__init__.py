@@ -1,4 +1,4 @@
-"""What operations of several formats become: functions of a view of one (view.py) and of
+"""Expansions of operations of several formats: functions of a view of one (view.py) and of
 its operands, which emit operations of the standard.
 
 branches.py    choices between the results of branches

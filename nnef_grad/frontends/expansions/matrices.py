@@ -134,7 +134,7 @@ def inverse(view: View, x: Any) -> Any:
 
 
 def solution(view: View, x: Any, y: Any, *, is_left: bool = True) -> Any:
-    """What gives y if it is multiplied by matrices x on the left, or on the right."""
+    """The solution of a product with matrices x, on the left or on the right, that gives y."""
     if not is_left:
         pair = transposed(view, x), transposed(view, y)
         return transposed(view, solution(view, *pair))
@@ -145,7 +145,7 @@ def solution(view: View, x: Any, y: Any, *, is_left: bool = True) -> Any:
 
 
 def substituted(view: View, x: Any, y: Any, *, is_upper: bool) -> Any:
-    """What gives y if it is multiplied by triangles x on the left, row by row."""
+    """The solution of a product with triangles x on the left that gives y, row by row."""
     n = rows_of(view, x)
     x, y = view.aligned(x, y)
     rank, columns = len(shape_of(y)), shape_of(y)[-1]

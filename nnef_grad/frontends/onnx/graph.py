@@ -52,7 +52,7 @@ _OF_ROWS = LAYERS | {"batch_normalization"}
 
 
 class Given(NamedTuple):
-    """What the caller says of inputs: shapes and constants, by the names of inputs, the first
+    """The caller's choices for inputs: shapes and constants, by the names of inputs, the first
     extent of all of them, and numbers of symbols; and the most steps of a loop to unroll.
     """
 
@@ -211,7 +211,7 @@ def _model(
 def _names_in_file(
     reading: ModelReading, graph: Graph
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """What tensors are called in the file, by their names in the graph, where these differ;
+    """The names of tensors in the file, by their names in the graph, where these differ;
     and the names in the graph, by those in the file, empty for what is not there.
     """
     here = {x: graph.names[x] for op in graph.operations for x in op.outputs}

@@ -36,7 +36,7 @@ class InFile(NamedTuple):
     found: Mapping[str, str] = FrozenDict()
 
     def after(self, name: str, other: str) -> str:
-        """What a tensor that is called after another one, such as its gradient, is called there."""
+        """The name there of a tensor called after another one, such as its gradient."""
         if name not in self.names or not other.endswith(name):
             return other
         return other.removesuffix(name) + self.names[name]

@@ -132,7 +132,7 @@ class _Document:
         self._name = name
 
     def safe(self, value: Any, key: str = "") -> Any:
-        """What stands under a key, or `ValueError` if torch could execute a part of it."""
+        """The value under a key, or `ValueError` if torch could execute a part of it."""
         if isinstance(value, dict):
             return {
                 self.safe(name): self.safe(item, name)

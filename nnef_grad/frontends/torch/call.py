@@ -166,7 +166,7 @@ class ProgramValues(Conversion):
         return self.of_pairs(pairs, self.emitter.names[pairs])
 
     def of_pairs(self, x: Tensor, hint: str) -> Complex:
-        """What has its parts along the last axis."""
+        """A tensor with the parts along its last axis."""
         values: dict[str, Any] = {"value": x, "axis": len(x.shape) - 1}
         call = bind(self.emitter.opset.declarations["unstack"], values, None)
         (parts,) = cast("tuple[tuple[Tensor, ...], ...]", self.emitter.emit_op(call))
@@ -187,7 +187,7 @@ class ProgramValues(Conversion):
 
 
 def without_elements(shape: Sequence[Any]) -> Array:
-    """What has a shape in which an extent is 0, and is known: open extents are 1 in it."""
+    """A tensor of a shape in which an extent is 0, and is known: open extents are 1 in it."""
     return np.zeros([n if isinstance(n, int) else 1 for n in shape])
 
 

@@ -107,7 +107,7 @@ Ways = Union[Way, Choice[Way]]
 
 
 def each_way(function: Callable[[Any], Any], ways: Ways[Any]) -> Ways[Any]:
-    """What a function makes of each of the ways."""
+    """The result of a function for each of the ways."""
     if isinstance(ways, Choice):
         both = [each_way(function, way) for way in ways.both]
         return Choice(ways.place, ways.line, *both)

@@ -61,7 +61,7 @@ def _is_complex(x: Any) -> bool:
 
 
 def real(fake: Any) -> Any:
-    """What stands for a part of a complex tensor in the place of a fake one."""
+    """The stand-in for a part of a complex tensor in the place of a fake one."""
     return (
         fake.new_empty(fake.shape, dtype=torch.float64) if fake.is_complex() else fake
     )

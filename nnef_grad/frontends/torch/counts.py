@@ -61,7 +61,7 @@ def _len(original: Callable[..., Any], _: Any) -> Callable[..., Any]:
 
 
 def _extremum(bound: str) -> Callable[..., Callable[..., Any]]:
-    """What replaces `max` and `min`, by the name that the integer has for `clamp`."""
+    """The replacement of `max` and `min`, by the name that the integer has for `clamp`."""
 
     def replacement(
         original: Callable[..., Any], made: list[tuple[torch.Tensor, int]]

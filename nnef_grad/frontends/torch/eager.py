@@ -1,4 +1,4 @@
-"""What torch takes in eager mode, and torch.export does not: other functions in its place."""
+"""Functions in place of those that torch has in eager mode, and torch.export does not take."""
 
 from __future__ import annotations
 

@@ -36,13 +36,13 @@ class Own(NamedTuple):
 
 
 def own_of(function: Any) -> Own:
-    """What a function is made of, while nothing is replaced."""
+    """The parts of a function, while nothing is replaced."""
     parts = (getattr(function, name) for name in Own._fields[1:])
     return Own(function.__name__, *parts)
 
 
 class Context:
-    """What the two functions tell each other, as torch has it."""
+    """The context that the two functions share, as torch has it."""
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
@@ -163,7 +163,7 @@ def _backward(
     cotangents: Sequence[Any],
     linearly: Callable[[Callable[..., Any]], Callable[..., Any]],
 ) -> tuple[Any, ...]:
-    """What the backward function makes of cotangents, without what torch wraps around it."""
+    """The backward function on cotangents, without torch's wrapping."""
     is_vjp = function.vjp is not torch.autograd.Function.vjp
     own = unwrap(function.vjp if is_vjp else function.backward)
     try:

@@ -1,4 +1,4 @@
-"""What is used of torch beyond what its documentation promises. No other module here names
+"""Uses of torch beyond the promises of its documentation. No other module here names
 it, so that a release that moves a piece takes away what needs this piece, and no more.
 """
 
@@ -41,7 +41,7 @@ EXPORT = _module("torch.export._trace")
 
 
 def serialization() -> Any:
-    """What makes a program of the document in a file of torch.export.save."""
+    """The function that makes a program of the document in a file of torch.export.save."""
     return _module("torch._export.serde.serialize")
 
 
@@ -142,7 +142,7 @@ def hooks(owner: Any) -> bool:
 
 
 def compiled(module: nn.Module) -> nn.Module | None:
-    """What torch.compile has made a module of; None for another one."""
+    """The module that torch.compile has wrapped; None for another one."""
     return getattr(module, "_orig_mod", None)
 
 

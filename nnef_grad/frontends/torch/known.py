@@ -126,7 +126,7 @@ class KnownValues(DispatchMode):  # type: ignore[misc]
         return None if is_spoiled else twin
 
     def _entered(self, made: Any, real: Any, names: frozenset[str], fake: Any) -> Any:
-        """What torch has traced; of real results, if it has not."""
+        """The metadata that torch has traced; of real results, if it has not."""
         if made is None:
             made = pytree.tree_map(
                 partial(fake.fake_mode.from_tensor, static_shapes=True), real

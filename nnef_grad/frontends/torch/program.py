@@ -176,7 +176,7 @@ class _Program:
         return self._finished(name, results, returned.updates)
 
     def _read(self, captured: Captured) -> Returned:
-        """What the module returns on one of the ways."""
+        """The results of the module on one of the ways."""
         self.captured = captured
         program = captured.program
         self.reading.begin(self._symbols(program), tuple(nodes_of(program)))

@@ -194,7 +194,7 @@ class ProgramReading(ProgramValues):
 
 
 def _unknown(target: Any) -> str:
-    """What to do about an operation that is not read."""
+    """Advice about an operation that is not read."""
     if "while_loop" in str(target):
         advice = "loop a known number of times, and choose by torch.where"
         return f"how often '{target}' runs depends on values: {advice}"

@@ -1,4 +1,4 @@
-"""What masks take that depend on data, x[mask]: rows, of which nobody knows how many.
+"""Selections by masks that depend on data, x[mask]: rows, of which nobody knows how many.
 
 All rows are kept, in their order. What is computed of those that are not taken is of no use, and
 does no harm while rows keep apart: until they are put back by the same mask, y[mask] = row, or
@@ -36,7 +36,7 @@ OF_DATA = "the shape would depend on input values: use where, or a product"
 
 @dataclass
 class Selection:
-    """What a mask takes.
+    """The selection by a mask.
 
     Attributes:
         mask: the mask.
@@ -314,7 +314,7 @@ class Selections:
 
 
 def _before(operation: Operation, emit: Emitter) -> Tensor | None:
-    """What has been reshaped, and is again as it was."""
+    """A tensor that has been reshaped, and is again as it was."""
     if operation.name != "reshape":
         return None
     maker = emit.made_by(operation.inputs[0], "reshape")
@@ -337,7 +337,7 @@ _OF_NUMBERS = {
 
 
 def without_shapes(node: Any) -> Any:
-    """What is given to an operation, or returned, but for shapes."""
+    """The operands of an operation, or its results, but for shapes."""
     if not isinstance(node.target, Operator):
         return node.args
     names = [p.name for p in schema(node.target).arguments]

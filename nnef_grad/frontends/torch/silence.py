@@ -1,4 +1,4 @@
-"""What torch says while a module is read, which is no message for whoever has given it."""
+"""Messages of torch while a module is read, which are not for whoever has given it."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def _range(program: ExportedProgram, expression: Any) -> tuple[int, int]:
 
 
 def _dim_of(program: ExportedProgram, name: str, axis: int, dynamic_shapes: Any) -> Any:
-    """What `dynamic_shapes` says of an axis."""
+    """The entry of `dynamic_shapes` for an axis."""
     names = [spec.arg.name for spec in program.graph_signature.input_specs
              if spec.kind is InputKind.USER_INPUT]  # fmt: skip
     leaves = pytree.tree_leaves(dynamic_shapes, is_leaf=lambda x: _is_axes(x))

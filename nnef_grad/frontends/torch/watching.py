@@ -1,4 +1,4 @@
-"""What a module does while it is exported that its program does not show: what torch.export
+"""The acts of a module during its export that its program does not show: what torch.export
 passes over would be missing in a gradient, without a word.
 
 What tensors are asked for is seen by a mode of torch, which holds for one thread. The few
@@ -52,7 +52,7 @@ from nnef_grad.frontends.torch.states import (
 
 @dataclass
 class Seen:
-    """What happens while a module is exported.
+    """The record of the export of a module.
 
     Attributes:
         allows_own_backward: whether functions may have a backward function of their own.

@@ -29,7 +29,7 @@ class Number(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """What a module returns.
+    """The results of a module.
 
     Attributes:
         results: the tensors and numbers, with names.
@@ -48,7 +48,7 @@ def read_ways(
     buffer: Callable[[str], Any],
     reading: Any,
 ) -> Returned:
-    """What a module returns on any of its ways.
+    """The results of a module on any of its ways.
 
     Args:
         read: reads one of them.
@@ -86,7 +86,7 @@ def read_ways(
 
 
 def _with_tensors(returned: Returned, other: Returned) -> Returned:
-    """What a module returns, with tensors in place of numbers where it returns these on the
+    """The results of a module, with tensors in place of numbers where it returns these on the
     other way, and without other numbers.
     """
     tensors = {n: x for n, x in other.results if not isinstance(x, Number)}

@@ -258,7 +258,7 @@ def _kept(
 
 
 def _outer(node: Node) -> Iterator[tuple[str, Tensor]]:
-    """What the body reads whole, by name: outer tensors, and possible parameters."""
+    """The tensors that the body reads whole, by name: outer ones, and possible parameters."""
     reading, graph = node.reading, node.attributes["body"]
     for stored in graph.initializer:
         array = to_array(stored)

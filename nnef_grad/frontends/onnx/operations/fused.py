@@ -194,7 +194,7 @@ def _attended(node: Node, q: Any, k: Any, v: Any, masks: Sequence[Any]) -> Any:
 
 
 def _padding(node: Node, mask: Any, columns: Any) -> list[Any]:
-    """What is added for a mask of keys: of [batch] lengths, or of truth values."""
+    """The summand for a mask of keys: of [batch] lengths, or of truth values."""
     if mask is None:
         return []
     rank, numbers = len(shape_of(mask)), node.scalars(mask)

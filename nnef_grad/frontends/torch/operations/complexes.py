@@ -190,7 +190,7 @@ def _total(call: Call, terms: Sequence[tuple[Any, bool]], name: str) -> Any:
     "conv3d", "convolution",
 )  # fmt: skip
 def _product(call: Call, *_: Any) -> Any:
-    """What is linear in each of its operands, and then a bias."""
+    """An operation that is linear in each of its operands, and then a bias."""
     args = {name: x for name, x in call.args.items() if name != "bias"}
     leaves, spec = pytree.tree_flatten(args)
     places = [n for n, x in enumerate(leaves) if is_complex(x)]

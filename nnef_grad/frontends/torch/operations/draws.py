@@ -64,7 +64,7 @@ _PARAMETERS = {
     "exponential", "geometric",
 )  # fmt: skip
 def _as_told(call: Call, *_: Any) -> Any:
-    """What is written into a tensor, which gives the shape alone."""
+    """The value written into a tensor, which gives the shape alone."""
     name = call.packet.removesuffix("_functional")
     return drawn(call, name, *(call.args[n] for n in _PARAMETERS[name]))
 

@@ -233,7 +233,7 @@ def _taken(call: Call, node: Any, axis: int) -> Selection | None:
 
 
 def selected(call: Call, along: Sequence[int]) -> tuple[Selection, int] | None:
-    """What the mask has taken whose rows are reduced, with their axis; None for others."""
+    """The selection by a mask whose rows are reduced, with their axis; None for others."""
     for axis in along:
         if (found := _taken(call, call.node.args[0], axis)) is not None:
             return found, axis
