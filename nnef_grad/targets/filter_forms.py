@@ -8,7 +8,7 @@ with [N, C, X...] and filters of depth D, the elements of one window of each gro
     patches = concat([window, ...], axis = 1)             [N * places, D]
     product = matmul(rows, patches, transposeB = true)    [filters, N * places]
 
-or a convolution gets as many windows as others have: with the images along its last axis.
+or a convolution gets more windows: over one image, of all images side by side.
 """
 
 from __future__ import annotations
@@ -66,8 +66,6 @@ _SINGLE_FILTERS = Condition(
     lambda op: op.inputs[0].shape[0] == 1 and op.inputs[1].shape[0] == groups_of(op)
 )
 _MOVES_BY_ONE = when.on_each_axis(lambda c: c.stride == c.dilation == 1)
-_SEVERAL_IMAGES = Condition(lambda op: nominal(op.inputs[0].shape[0]) > 1)
-_SEVERAL_FILTERS = Condition(lambda op: nominal(op.inputs[1].shape[0]) > 1)
 _LAST_MOVES_BY_ONE = Condition(lambda op: windows_of(op).stride[-1] == 1)
 # A convolution meets the same element of each tile: the gradient of such a filter.
 _MEETS_TILES = when.on_each_axis(
@@ -78,6 +76,17 @@ _MEETS_TILES = when.on_each_axis(
         and c.up == c.size * c.dilation
     )
 )
+
+
+def _are_several(place: int) -> Condition:
+    """There are several images, or filters, and their number is no symbol: a dilation is none."""
+
+    def holds(op: Operation) -> bool:
+        count = op.inputs[place].shape[0]
+        return not has_symbols(count) and count > 1
+
+    return Condition(holds)
+
 
 # ---- Few large windows ----
 
@@ -323,17 +332,17 @@ def _by_image(emit: Emitter, by_filter: Tensor, op: Operation) -> Tensor:
     return transposed(emit, by_filter, [1, 0, *range(2, by_filter.rank)])
 
 
-# ---- As many windows as others have ----
+# ---- All images side by side ----
 
-
-# They collect the elements of windows that lie side by side, and multiply matrices: they are
-# as fast at this as at a convolution of a network. OpenVINO takes twice the time of products.
+# They collect the elements of windows that lie side by side, and multiply matrices: ONNX
+# Runtime is as fast at this as at a convolution of a network. OpenVINO takes twice as long as
+# for products.
 _COLLECTING = {"onnx", "tract", "tract-standard"}
 
 
-@form("conv", _FEW_PLACES & _SEVERAL_IMAGES & _LAST_MOVES_BY_ONE, only=_COLLECTING)
+@form("conv", _FEW_PLACES & _are_several(0) & _LAST_MOVES_BY_ONE, only=_COLLECTING)
 def convolution_of_images_last(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """[filters, places..., N]"""
+    """[filters, places..., N]: each filter slides over all images at once."""
     (x, w), windows = op.inputs[:2], windows_of(op)
     last = _of_images_last(emit, x, w, windows, groups_of(op))
     axes = [last.rank - 1, *range(last.rank - 1)]
@@ -342,11 +351,11 @@ def convolution_of_images_last(emit: Emitter, op: Operation) -> Sequence[Tensor]
 
 @form(
     "conv",
-    _FEW_PLACES & when.of_one_group & _SEVERAL_FILTERS & _MOVES_BY_ONE,
+    _FEW_PLACES & when.of_one_group & _are_several(1) & _MOVES_BY_ONE,
     only={"onnx"},
 )
 def convolution_of_filters_last(emit: Emitter, op: Operation) -> Sequence[Tensor]:
-    """[N, places..., filters]: the filters slide along the images, from the last place on."""
+    """[N, places..., filters]: each image slides over all filters, from the last place on."""
     (x, w), windows = op.inputs[:2], _exchanged(windows_of(op))
     backward = _of_images_last(emit, w, x, windows, 1)
     ends = {axis: (0, n) for axis, n in enumerate(windows.down, start=1)}
@@ -358,9 +367,7 @@ def convolution_of_filters_last(emit: Emitter, op: Operation) -> Sequence[Tensor
 def _of_images_last(
     emit: Emitter, x: Tensor, w: Tensor, windows: Windows, groups: Dimension
 ) -> Tensor:
-    """[filters, places..., N], of [1, C, ..., X * N]: windows go by N along the last axis,
-    and the places of all images lie side by side.
-    """
+    """[filters, places..., N], of [1, C, ..., X * N]: windows go by N along the last axis."""
     x, padding = cropped(emit, x, windows.padding)
     count, channels, *extents = x.shape
     last = transposed(emit, x, [*range(1, x.rank), 0], "images_last")
