@@ -65,8 +65,9 @@ _ENGINES = Speeds(
     6, 10, 4, 80, 12, 320, 0, 80, 1_600, 9, 200, 60, 450, 40, 20, 15, 15, 40, 0, 5_000
 )
 _ONNX = _ENGINES._replace(
-    dynamic_convolution=9, collection=280, collected_run=4_000, correlation=150
-)
+    product=8, dynamic_convolution=9, collection=280, collected_run=4_000,
+    correlation=150, transposition=70,
+)  # fmt: skip
 _TRACT = Speeds(
     14, 60, 16, 200, 28, 0, 0, 230, 3_100, 16, 80, 110, 430, 34, 30, 2_000, 400, 500, 1_000,
     500,
@@ -200,7 +201,7 @@ _FILTERS = {"conv": "convolution", "deconv": "deconvolution"}
 
 
 # A result with more places gives a product as good as others.
-_FEW_PLACES = 100
+_FEW_PLACES = 128
 
 
 def _is_correlation(op: Operation) -> bool:
