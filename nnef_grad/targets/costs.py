@@ -188,9 +188,10 @@ def _kind_of_product(op: Operation, data: Set[Tensor]) -> str:
     (_, w), groups = op.inputs[:2], groups_of(op)
     if _is_correlation(op):
         return "depthwise_correlation" if w.shape[0] == groups > 1 else "correlation"
-    if w.shape[1] == 1 and groups > 1:
-        return f"depthwise_{_FILTERS[op.name]}"
     is_dynamic = op.name == "conv" and w not in data
+    is_product = is_dynamic and _filters_of_group(op) > 1
+    if w.shape[1] == 1 and groups > 1 and not is_product:
+        return f"depthwise_{_FILTERS[op.name]}"
     return "dynamic_convolution" if is_dynamic else _FILTERS[op.name]
 
 
