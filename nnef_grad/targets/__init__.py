@@ -212,7 +212,8 @@ def _in_rounds(graph: Graph, target: str, common: CommonSubset, last: _Passes) -
     graph = _applied(_BEFORE_FORMS, graph, common)
     graph = run(prune, run(matrix.join_products, graph))
     lacks = has_open_filter if "tract" in common.names else lambda op: False
-    graph = run(prune, run(choose_forms, graph, _ALL[target], lacks))
+    chosen = run(choose_forms, graph, _ALL[target], lacks)
+    graph = graph if chosen is graph else run(prune, chosen)
     # MNN computes in the memory of a copy, which is that of what is copied.
     of_graph = () if "engines" in common.names else graph.operations
     kept = {t for op in of_graph if op.name == "copy" for t in op.outputs}

@@ -198,7 +198,7 @@ def product_with_images_last(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """[C, X..., N]: slices of long runs, and a small result to transpose."""
     x, windows = _padded(emit, op.inputs[0], windows_of(op))
     count, depth = x.shape[0], prod(op.inputs[1].shape[1:])
-    last = emit("transpose", x, axes=[*range(1, x.rank), 0], hint="last")
+    last = _images_last(emit, x)
     each = [*_windows(emit, last, windows, first=1)]
     columns = (depth, len(each) * count)
     patches = reshaped(emit, joined(emit, each, x.rank - 1), columns, "patches")
@@ -229,7 +229,7 @@ def rows_as_channels(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     """With the rows of a window as channels, and images along the last axis."""
     x, windows = _padded(emit, op.inputs[0], windows_of(op))
     w, (rows, *others) = op.inputs[1], windows.axes
-    last = emit("transpose", x, axes=[*range(1, x.rank), 0], hint="last")
+    last = _images_last(emit, x)
     channels = w.shape[1] * rows.size
     each = [
         reshaped(emit, taken, (1, channels, *taken.shape[2:]), "image")
@@ -304,6 +304,14 @@ def sums_along_diagonals(emit: Emitter, op: Operation) -> Sequence[Tensor]:
     return [reshaped(emit, total, op.outputs[0].shape)]
 
 
+def _images_last(emit: Emitter, x: Tensor) -> Tensor:
+    """[C, X..., N]; nothing moves where there is one image."""
+    if x.shape[0] == 1:
+        return reshaped(emit, x, (*x.shape[1:], 1), "images_last")
+    axes = [*range(1, x.rank), 0]
+    return emit("transpose", x, axes=axes, hint="images_last")
+
+
 def _padded(emit: Emitter, x: Tensor, windows: Windows) -> tuple[Tensor, Windows]:
     """A tensor with the zeros that windows read, and the windows over that."""
     x, padding = cropped(emit, x, windows.padding)
@@ -370,7 +378,7 @@ def _of_images_last(
     """[filters, places..., N], of [1, C, ..., X * N]: windows go by N along the last axis."""
     x, padding = cropped(emit, x, windows.padding)
     count, channels, *extents = x.shape
-    last = transposed(emit, x, [*range(1, x.rank), 0], "images_last")
+    last = _images_last(emit, x)
     wide = (1, channels, *extents[:-1], extents[-1] * count)
     (begin, end), step = padding[-1], windows.dilation[-1]
     places = emit(

@@ -198,9 +198,7 @@ def test_a_recipe_that_is_wrong_is_found(
 def test_a_bound_of_the_norm_that_is_forgotten_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def of_the_first_alone(
-        draft: object, heading: object, found: object, bound: float
-    ) -> float:
+    def of_the_first_alone(draft: object, found: object, bound: float) -> float:
         return bound
 
     monkeypatch.setattr(gradients, "_factor", of_the_first_alone)
